@@ -1,0 +1,60 @@
+"""The driver test on good and broken drivers. NPU_LIB names the folder of a build; the default is the package's."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LIB = Path(os.environ.get("NPU_LIB", ROOT / "torch_npu" / "lib"))
+
+
+def driver_test(*arguments):
+    return subprocess.run([LIB / "npu-driver-test", *map(str, arguments)], capture_output=True, text=True, timeout=300)
+
+
+def library(name):
+    return f"{LIB}/testing/libnpu_{name}.so"
+
+
+@pytest.mark.parametrize("driver", ["template:devices=2:memory=512M", library("guide")])
+def test_a_driver_with_few_commands_passes(driver):
+    result = driver_test(driver, "--count", 20)
+    assert result.returncode == 0, result.stdout
+
+
+def test_the_reference_as_a_driver_passes_bit_for_bit():
+    result = driver_test(library("failing") + ":fail_at=0", "--exact", "--count", 30)
+    assert result.returncode == 0, result.stdout
+
+
+def test_a_failing_command_is_found():
+    result = driver_test(library("failing") + ":fail_at=5", "--filter", "MAP: add", "--count", 10)
+    assert result.returncode == 1
+    assert "got NPU_ERROR_TIMEOUT" in result.stdout and "--seed 5 --count 1" in result.stdout
+
+
+def test_the_guide_driver_runs_its_native_commands(tmp_path):
+    driver_test(library("guide"), "--json", tmp_path / "out.json", "--count", 20)
+    tests = {t["test"]: t for t in json.loads((tmp_path / "out.json").read_text())["tests"]}
+    assert tests["MAP: add of contiguous F32"]["result"] == "PASS"
+    assert tests["MAP: add of contiguous F32"]["unsupported"] == 0
+    assert tests["MATMUL: large products"]["result"] == "PASS"
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("abi99", "expected a driver of ABI version 1.x, got 99.0"),
+        ("nosymbol", "does not export npu_driver_get"),
+        ("noopen", "expected a chip at /dev/mychip0, got no such device"),
+        ("nowhere", "got no such file"),
+    ],
+)
+def test_a_broken_driver_is_refused_with_one_sentence(name, sentence):
+    result = driver_test(library(name))
+    assert result.returncode == 2
+    assert sentence in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1

@@ -1,0 +1,97 @@
+// One command with its memory, run on the driver and on the reference, and the comparison of the two.
+#pragma once
+#include <optional>
+
+#include "npu/command.h"
+#include "support/program.h"
+#include "tools/driver_test/builder.h"
+#include "tools/driver_test/rig.h"
+
+namespace driver_test {
+
+// What random elements look like.
+enum class Data {
+  kSmall,    // small whole numbers: sums and products of a few hundred are exact in every type and order
+  kReal,     // [-2, 2]
+  kSpecial,  // kReal with NaN, infinities, -0, subnormals and extremes; whole-width integers
+  kZero,
+};
+
+// How far two floating point results may lie apart. Integers, bools and untouched elements are always equal; two NaNs
+// are equal.
+struct Tolerance {
+  enum Kind { kExact, kUlp, kSum, kNear } kind = kExact;
+  double amount = 0;    // kUlp: units in the last place of the storage type, 1 at least for F16 and BF16.
+                        // kSum: share of the sum of the absolute values of the terms, which is the same command on
+                        //       absolute values. kNear: relative
+  double absolute = 0;  // always allowed on top
+  static Tolerance ulp(double n, double absolute = 0) { return {n > 0 ? kUlp : kExact, n, absolute}; }
+  // Each of `terms` additions rounds once.
+  static Tolerance sum(int64_t terms, int acc_dtype);
+  static Tolerance near(double relative, double absolute = 0) { return {kNear, relative, absolute}; }
+};
+
+struct Buffer {
+  int dtype = 0;
+  int64_t elements = 0;
+  Bytes bytes;
+  npu_addr addr = 0;
+};
+
+class Case {
+ public:
+  npu_command command{};
+  std::optional<npu::Program> program;
+  std::vector<npu_operand> operands;
+  std::vector<npu_scalar> params;
+  std::vector<Buffer> buffers;
+  Tolerance tolerance;
+  // Replaces the comparison of one buffer (-1: none): gets the initial, the expected and the driver's buffers.
+  int checked_buffer = -1;
+  std::function<void(const std::vector<Buffer>& before, const Buffer& want, const Buffer& got)> check;
+
+  Case(npu_command_kind kind, std::vector<int64_t> size, int inner_rank = 0);
+  void set(const Builder& builder) { program = builder.program; }
+
+  // Adds an operand over the first `rank` dimensions (-1: all) of `size` (the command's if empty), in a buffer of its
+  // own with room around it; other strides are 0. The layout is row-major, or random: permuted, gaps, backwards, and
+  // broadcast where it is only read.
+  uint32_t input(Random& random, int dtype, Data data, bool plain = false, int rank = -1,
+                 std::vector<int64_t> size = {});
+  uint32_t output(Random& random, int dtype, bool plain = false, int rank = -1, std::vector<int64_t> size = {});
+  // A table for load_at and store_at: `elements` long, strides 0, limit set.
+  uint32_t table(Random& random, int dtype, int64_t elements, Data data);
+  uint32_t immediate(Random& random, int dtype, Data data);
+  void alias(uint32_t operand);  // adds an operand that is `operand` again: in place
+  int buffer_of(uint32_t operand) const { return places_[operand].buffer; }
+  int64_t offset_of(uint32_t operand) const { return places_[operand].offset; }
+
+  // Allocates and uploads, submits, synchronises, downloads, compares. Counts the case, and whether it was supported.
+  // False: the driver does not support it.
+  bool run(Rig& rig);
+  std::string describe() const;
+
+ private:
+  struct Place {
+    int buffer = -1;
+    int64_t offset = 0;  // elements
+  };
+  uint32_t add(Random& random, int dtype, Data data, bool plain, bool written, int rank, std::vector<int64_t> size);
+  void compare(const std::vector<Buffer>& want, const std::vector<Buffer>& got, const std::vector<Buffer>& scale) const;
+  npu_status reference(std::vector<Buffer>& memory, std::string* error);
+  std::vector<Place> places_;
+};
+
+void fill(Random& random, Buffer& buffer, Data data);
+void put(Buffer& buffer, int64_t element, double value);
+double take(const Buffer& buffer, int64_t element);
+
+// Runs `count` random cases; the seed of a case is printed when it fails, and --seed with --count 1 repeats it.
+void random_cases(Context& context, Rig& rig, const std::function<Case(Random&)>& make);
+// Throws NotSupported if no case was supported, and writes the counts to the note otherwise.
+void conclude(Context& context);
+
+const std::vector<int>& all_dtypes();
+std::vector<int64_t> random_sizes(Random& random, int least_rank, int most_rank, int64_t most_points = 4000);
+
+}  // namespace driver_test

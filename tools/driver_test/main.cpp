@@ -1,0 +1,240 @@
+// npu-driver-test: loads a driver and runs every test of the suite on it.
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+#include "tools/driver_test/suite.h"
+
+namespace driver_test {
+
+std::vector<Test>& tests() {
+  static std::vector<Test> all;
+  return all;
+}
+
+std::string hex(uint64_t value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+const char* status_name(npu_status status) {
+  static const char* names[] = {"NPU_OK",
+                                "NPU_NOT_READY",
+                                "NPU_UNSUPPORTED",
+                                "NPU_ERROR_INVALID",
+                                "NPU_ERROR_MEMORY",
+                                "NPU_ERROR_ADDRESS",
+                                "NPU_ERROR_INDEX",
+                                "NPU_ERROR_TIMEOUT",
+                                "NPU_ERROR_DEVICE_LOST",
+                                "NPU_ERROR_INTERNAL"};
+  return static_cast<unsigned>(status) < 10 ? names[status] : "an unknown status";
+}
+
+}  // namespace driver_test
+
+using namespace driver_test;
+
+namespace {
+
+const char* help =
+    "usage: npu-driver-test <name-or-path>[:options] [flags]\n"
+    "  <name>          libnpu_<name>.so beside this program; a path has a '/' or ends in .so\n"
+    "  --filter TEXT   only tests whose name has TEXT\n"
+    "  --seed N        of the random commands (default 1)\n"
+    "  --count N       random commands per test (default 200)\n"
+    "  --exact         floating point must agree bit for bit with the reference\n"
+    "  --list          print the names of the tests\n"
+    "  --json FILE     write the results there too\n"
+    "exit code: 0 if nothing failed, 1 if a test failed, 2 if the driver could not be loaded or the call was wrong\n";
+
+[[noreturn]] void stop(const std::string& text) {
+  std::fprintf(stderr, "npu-driver-test: %s\n", text.c_str());
+  std::exit(2);
+}
+
+// "name:options" or "/path/lib.so:options".
+std::string resolve(const std::string& what, std::string* options) {
+  size_t colon = what.find(':');
+  *options = colon == std::string::npos ? "" : what.substr(colon + 1);
+  std::string name = what.substr(0, colon);
+  if (name.find('/') != std::string::npos) return name;
+  if (name.size() > 3 && name.compare(name.size() - 3, 3, ".so") == 0) return "./" + name;
+  char self[4096];
+  ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+  std::string folder = n > 0 ? std::string(self, static_cast<size_t>(n)) : "./";
+  return folder.substr(0, folder.rfind('/') + 1) + "libnpu_" + name + ".so";
+}
+
+const npu_driver* load(const std::string& path) {
+  if (access(path.c_str(), R_OK) != 0) stop("expected a driver at " + path + ", got no such file");
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) stop(say("the driver could not be loaded: ", dlerror()));
+  auto get = reinterpret_cast<const npu_driver* (*)()>(dlsym(library, "npu_driver_get"));
+  if (!get) stop(path + " is not a driver: it does not export npu_driver_get");
+  const npu_driver* driver = get();
+  if (!driver) stop(path + ": npu_driver_get returned null");
+  if (driver->abi_major != NPU_ABI_MAJOR)
+    stop(say(path, ": expected a driver of ABI version ", NPU_ABI_MAJOR, ".x, got ", driver->abi_major, ".",
+             driver->abi_minor, ": rebuild it with these headers"));
+  if (driver->struct_size < sizeof(npu_driver))
+    stop(say(path, ": expected a table of at least ", sizeof(npu_driver), " bytes (ABI ", NPU_ABI_MAJOR, ".",
+             NPU_ABI_MINOR, "), got ", driver->struct_size));
+  const bool complete =
+      driver->error_text && driver->open && driver->close && driver->device_count && driver->device_open &&
+      driver->device_close && driver->device_properties && driver->device_synchronize && driver->device_reset &&
+      driver->memory_info && driver->memory_alloc && driver->memory_free && driver->host_alloc && driver->host_free &&
+      driver->copy_to_device && driver->copy_to_host && driver->copy_on_device && driver->stream_create &&
+      driver->stream_destroy && driver->stream_query && driver->stream_synchronize && driver->stream_wait_event &&
+      driver->event_create && driver->event_destroy && driver->event_record && driver->event_query &&
+      driver->event_synchronize && driver->event_elapsed && driver->program_create && driver->program_destroy &&
+      driver->supports && driver->submit;
+  if (!complete) stop(path + ": a function that is not optional is null in the driver's table");
+  const int ranges = !!driver->range_reserve + !!driver->range_map + !!driver->range_unmap + !!driver->range_release;
+  if (ranges != 0 && ranges != 4) stop(say(path, ": expected all four range functions or none, got ", ranges));
+  return driver;
+}
+
+std::string json_text(const std::string& text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (c == '\n')
+      out += "\\n";
+    else if (static_cast<unsigned char>(c) < 0x20)
+      out += ' ';
+    else
+      out += c;
+  }
+  return out + "\"";
+}
+
+// Simple things first: what a later test stands on was tested before it.
+void sort_tests() {
+  static const std::vector<std::string> groups = {"lifetime", "properties", "memory", "copy", "stream", "event",
+                                                  "failure",  "threads",    "COPY",   "MAP",  "REDUCE", "SCAN",
+                                                  "SORT",     "SCATTER",    "MATMUL", "CONV"};
+  auto rank = [](const Test& test) {
+    return std::find(groups.begin(), groups.end(), test.name.substr(0, test.name.find(':'))) - groups.begin();
+  };
+  std::stable_sort(tests().begin(), tests().end(), [&](const Test& a, const Test& b) { return rank(a) < rank(b); });
+}
+
+int64_t number(int argc, char** argv, int* i) {
+  if (*i + 1 >= argc) stop(say("expected a number after ", argv[*i]));
+  char* end = nullptr;
+  const char* flag = argv[*i];
+  int64_t value = std::strtoll(argv[++*i], &end, 0);
+  if (*end || end == argv[*i]) stop(say("expected a number after ", flag, ", got '", argv[*i], "'"));
+  return value;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  sort_tests();
+  std::string what, filter, json;
+  bool list = false;
+  Context base;
+  for (int i = 1; i < argc; i++) {
+    std::string a = argv[i];
+    if (a == "--help" || a == "-h") {
+      std::fputs(help, stdout);
+      return 0;
+    } else if (a == "--list") {
+      list = true;
+    } else if (a == "--exact") {
+      base.exact = true;
+    } else if (a == "--seed") {
+      base.seed = static_cast<uint64_t>(number(argc, argv, &i));
+    } else if (a == "--count") {
+      base.count = static_cast<int>(number(argc, argv, &i));
+    } else if ((a == "--filter" || a == "--json") && i + 1 < argc) {
+      (a == "--filter" ? filter : json) = argv[++i];
+    } else if (a[0] != '-' && what.empty()) {
+      what = a;
+    } else {
+      std::fputs(help, stderr);
+      stop("did not expect '" + a + "'");
+    }
+  }
+  if (list) {
+    for (const Test& test : tests()) std::printf("%s\n", test.name.c_str());
+    return 0;
+  }
+  if (what.empty()) {
+    std::fputs(help, stderr);
+    return 2;
+  }
+  const std::string path = resolve(what, &base.options);
+  base.driver = load(path);
+  npu_instance* probe = nullptr;
+  if (npu_status status = base.driver->open(base.options.c_str(), &probe); status != NPU_OK)
+    stop(say(path, ": open(\"", base.options, "\") failed: ", status_name(status), ": ", base.driver->error_text()));
+  uint32_t devices = 0;
+  base.driver->device_count(probe, &devices);
+  base.driver->close(probe);
+  if (devices == 0) stop(path + ": the driver has no device");
+  std::printf("driver %s %s, ABI %u.%u, %u device%s, seed %llu\n", base.driver->name, base.driver->version,
+              base.driver->abi_major, base.driver->abi_minor, devices, devices == 1 ? "" : "s",
+              static_cast<unsigned long long>(base.seed));
+
+  int passed = 0, failed = 0, unsupported = 0, number_of = 0, total = 0;
+  std::string rows;
+  std::vector<std::string> failures;
+  for (const Test& test : tests()) total += test.name.find(filter) != std::string::npos;
+  if (total == 0) stop("no test has '" + filter + "' in its name; --list prints them");
+  for (const Test& test : tests()) {
+    if (test.name.find(filter) == std::string::npos) continue;
+    std::printf("[%2d/%d] %-72s ", ++number_of, total, test.name.c_str());
+    std::fflush(stdout);
+    Context context = base;
+    const char* result = "PASS";
+    std::string why;
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      test.run(context);
+      why = context.note;
+      passed++;
+    } catch (const NotSupported& e) {
+      result = "UNSUPPORTED";
+      why = e.text;
+      unsupported++;
+    } catch (const Failed& e) {
+      result = "FAIL";
+      why = e.text;
+      failed++;
+    } catch (const std::exception& e) {
+      result = "FAIL";
+      why = say("the suite itself threw: ", e.what());
+      failed++;
+    }
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (why.find('\n') != std::string::npos)
+      std::printf("%s\n%s\n", result, why.c_str());
+    else
+      std::printf("%s%s%s%s\n", result, why.empty() ? "" : " (", why.c_str(), why.empty() ? "" : ")");
+    if (*result == 'F') failures.push_back(test.name);
+    rows += say(rows.empty() ? "" : ",\n", "  {\"test\": ", json_text(test.name), ", \"result\": \"", result,
+                "\", \"why\": ", json_text(why), ", \"cases\": ", context.cases,
+                ", \"unsupported\": ", context.unsupported, ", \"seconds\": ", seconds, "}");
+  }
+  for (const std::string& name : failures) std::printf("failed: %s\n", name.c_str());
+  std::printf("%d passed, %d failed, %d unsupported\n", passed, failed, unsupported);
+  if (!json.empty()) {
+    std::ofstream out(json);
+    out << "{\"driver\": " << json_text(base.driver->name) << ", \"version\": " << json_text(base.driver->version)
+        << ", \"seed\": " << base.seed << ", \"passed\": " << passed << ", \"failed\": " << failed
+        << ", \"unsupported\": " << unsupported << ", \"tests\": [\n"
+        << rows << "\n]}\n";
+    if (!out) stop("could not write " + json);
+  }
+  return failed ? 1 : 0;
+}
