@@ -1,0 +1,114 @@
+// COPY: strided copies with conversion, and fills.
+#include <algorithm>
+#include <cstring>
+
+#include "drivers/cmodel/direct.h"
+#include "drivers/cmodel/exec.h"
+#include "drivers/cmodel/pool.h"
+
+namespace cmodel {
+namespace {
+
+// COPY as the program that it is: load, store. Only the views are used, to collapse dimensions.
+const Plan& copy_plan() {
+  static const Plan plan = [] {
+    Plan p;
+    p.views = {{View::kOperand, 0}, {View::kOperand, 1}};
+    return p;
+  }();
+  return plan;
+}
+
+struct Side {
+  char* ptr;
+  int log_size;
+  int64_t row, col;
+  bool dense(int64_t rows, int64_t cols) const {
+    return cols == 1 ? (rows == 1 || row == 1) : col == 1 && (rows == 1 || row == cols);
+  }
+};
+
+void copy_tile(const Kernels& k, const Side& out, const Side& in, int64_t rows, int64_t cols, Convert convert) {
+  alignas(64) char gathered[kBlock * 8], converted[kBlock * 8];
+  const int64_t n = rows * cols;
+  const bool out_dense = out.dense(rows, cols), in_dense = in.dense(rows, cols);
+  const char* source = in.ptr;
+  if (!in_dense) {
+    char* to = !convert && out_dense ? out.ptr : gathered;
+    collect(k, to, in.ptr, in.log_size, rows, cols, in.row, in.col);
+    if (to == out.ptr) return;
+    source = gathered;
+  }
+  if (convert) {
+    char* to = out_dense ? out.ptr : converted;
+    convert(to, source, n);
+    if (to == out.ptr) return;
+    source = converted;
+  }
+  if (out_dense) std::memcpy(out.ptr, source, static_cast<size_t>(n) << out.log_size);
+  else deposit(k, out.ptr, source, out.log_size, rows, cols, out.row, out.col);
+}
+
+}  // namespace
+
+bool run_copy(const Job& job, Failure&) {
+  const npu_command& command = job.command;
+  const Operand &out = job.operands[0], &in = job.operands[1];
+  const Kernels& k = kernels();
+  const bool same = out.dtype == in.dtype;  // then the bits are copied as they are
+  const int out_log = log_size_of(out.dtype), in_log = log_size_of(in.dtype);
+  const char* source = in.immediate ? reinterpret_cast<const char*>(&in.bits) : in.ptr;
+  Space space;
+  space.set(job, copy_plan(), 0, command.rank, 0);
+  const int64_t n = space.total;
+  if (n == 0) return true;
+  Convert convert = same ? nullptr : k.convert[in.dtype][out.dtype];
+  const int64_t* out_stride = space.rank ? space.stride[space.rank - 1] : kZeroStrides;
+  if (is_one_value(command, in)) {
+    uint64_t bits = 0;
+    if (same) std::memcpy(&bits, source, size_t{1} << in_log);
+    else k.convert[in.dtype][out.dtype](&bits, source, 1);
+    if (space.rank <= 1 && (n == 1 || out_stride[0] == 1)) {
+      fill_dense(out.ptr, bits, out_log, n);
+      return true;
+    }
+    // Strided fill: copy a block of the value again and again.
+    const Tiling tiling(space, 2, kBlock, false);
+    parallel_for(tiling.count(), std::max<int64_t>(1, 16384 / tiling.points()), [&](int64_t begin, int64_t end) {
+      alignas(64) char block[kBlock * 8];
+      k.gather[out_log](block, &bits, 0, kBlock);
+      Tile t;
+      for (int64_t i = begin; i < end; ++i) {
+        tiling.at(i, nullptr, t);
+        deposit(k, out.ptr + (t.offset[0] << out_log), block, out_log, t.rows, t.cols, t.row_stride[0], t.col_stride[0]);
+      }
+    });
+    return true;
+  }
+  if (space.rank == 1 && out_stride[0] == 1 && out_stride[1] == 1) {
+    if (same) {
+      copy_dense(out.ptr, source, n << out_log);
+    } else if (n <= 16384) {
+      convert(out.ptr, source, n);
+    } else {
+      parallel_for(n, 16384, [&](int64_t begin, int64_t end) {
+        convert(out.ptr + (begin << out_log), source + (begin << in_log), end - begin);
+      });
+    }
+    return true;
+  }
+  const bool across = space.rank > 1 && space.stride[space.rank - 2][1] == 1 && out_stride[1] != 1;
+  const Tiling tiling(space, 2, kBlock, across);
+  parallel_for(tiling.count(), std::max<int64_t>(1, 16384 / tiling.points()), [&](int64_t begin, int64_t end) {
+    Tile t;
+    for (int64_t i = begin; i < end; ++i) {
+      tiling.at(i, nullptr, t);
+      const Side to{out.ptr + (t.offset[0] << out_log), out_log, t.row_stride[0], t.col_stride[0]};
+      const Side from{const_cast<char*>(source) + (t.offset[1] << in_log), in_log, t.row_stride[1], t.col_stride[1]};
+      copy_tile(k, to, from, t.rows, t.cols, convert);
+    }
+  });
+  return true;
+}
+
+}  // namespace cmodel

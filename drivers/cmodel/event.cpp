@@ -1,0 +1,140 @@
+// Events: a place in a stream's order, remembered as the number of the last work before it. A record costs no queue
+// entry unless the event takes times on a busy stream.
+#include "drivers/cmodel/device.h"
+
+namespace cmodel {
+namespace {
+
+struct Place {
+  bool recorded;
+  std::shared_ptr<npu_stream> stream;
+  uint64_t seq;
+  bool reached() const { return !stream || stream->reached(seq); }
+};
+
+Place place_of(npu_event* event) {
+  std::lock_guard<std::mutex> lock(event->mutex);
+  return {event->recorded, event->stream, event->seq};
+}
+
+npu_status null_event() {
+  return error(NPU_ERROR_INVALID, "expected an event and a stream, got a null pointer");
+}
+
+}  // namespace
+
+npu_status create_event(npu_device* device, uint32_t flags, npu_event** out) {
+  if (!device || !out) return error(NPU_ERROR_INVALID, "expected a device, got a null pointer");
+  if (flags & ~uint32_t{NPU_EVENT_TIMING})
+    return error(NPU_ERROR_INVALID, "expected no event flags but NPU_EVENT_TIMING, got " + std::to_string(flags));
+  auto* event = new npu_event(device, (flags & NPU_EVENT_TIMING) != 0);
+  std::lock_guard<std::mutex> lock(device->objects);
+  device->events.insert(event);
+  *out = event;
+  return NPU_OK;
+}
+
+void destroy_event(npu_event* event) {
+  if (!event) return;
+  {
+    std::lock_guard<std::mutex> lock(event->device->objects);
+    event->device->events.erase(event);
+  }
+  delete event;
+}
+
+npu_status record_event(npu_event* event, npu_stream* stream) {
+  if (!event || !stream) return null_event();
+  if (event->device->instance != stream->device->instance)
+    return error(NPU_ERROR_INVALID, "expected an event and a stream of one driver instance, got two instances");
+  std::shared_ptr<npu_stream> where;
+  std::shared_ptr<Stamp> stamp;
+  uint64_t seq = 0;
+  int64_t time = 0;
+  {
+    std::lock_guard<std::mutex> lock(stream->submit);
+    const bool idle = stream->idle();
+    if (event->timing && idle) {
+      time = now_ns();
+    } else if (event->timing) {
+      stamp = std::make_shared<Stamp>(0);
+      auto* record = stream->make_record<StampRecord>(Record::kStamp);
+      if (!record) return NPU_ERROR_INTERNAL;
+      record->stamp = stamp;
+      stream->enqueue(record);
+    }
+    // An idle stream matters only for a failure that this event may have to report.
+    if (!idle || stream->has_failure()) where = stream->shared_from_this();
+    seq = stream->submitted();
+  }
+  std::lock_guard<std::mutex> lock(event->mutex);
+  event->recorded = true;
+  event->stream.swap(where);
+  event->stamp.swap(stamp);
+  event->seq = seq;
+  event->time = time;
+  return NPU_OK;
+}
+
+npu_status wait_event(npu_stream* stream, npu_event* event) {
+  if (!event || !stream) return null_event();
+  if (event->device->instance != stream->device->instance)
+    return error(NPU_ERROR_INVALID, "expected an event and a stream of one driver instance, got two instances");
+  Place place = place_of(event);
+  if (place.reached() || place.stream.get() == stream) return NPU_OK;
+  std::lock_guard<std::mutex> lock(stream->submit);
+  auto* record = stream->make_record<WaitRecord>(Record::kWait);
+  if (!record) return NPU_ERROR_INTERNAL;
+  record->other = std::move(place.stream);
+  record->until = place.seq;
+  stream->enqueue(record);
+  return NPU_OK;
+}
+
+npu_status query_event(npu_event* event) {
+  if (!event) return null_event();
+  return place_of(event).reached() ? NPU_OK : NPU_NOT_READY;
+}
+
+npu_status synchronize_event(npu_event* event) {
+  if (!event) return null_event();
+  const Place place = place_of(event);
+  if (!place.stream) return NPU_OK;
+  place.stream->wait(place.seq);
+  Failure failure;
+  if (place.stream->take_failure(place.seq, &failure)) return error(failure.status, failure.text);
+  return NPU_OK;
+}
+
+npu_status elapsed(npu_event* start, npu_event* end, double* out) {
+  if (!start || !end || !out) return null_event();
+  int64_t times[2];
+  npu_event* const events[2] = {start, end};
+  for (int i = 0; i < 2; ++i) {
+    const char* name = i == 0 ? "start" : "end";
+    if (!events[i]->timing)
+      return error(NPU_ERROR_INVALID, std::string("expected a timing event as ") + name + ", got one without timing");
+    const Place place = place_of(events[i]);
+    if (!place.recorded)
+      return error(NPU_ERROR_INVALID, std::string("expected a recorded event as ") + name + ", got one never recorded");
+    if (!place.reached()) {
+      set_error(std::string("expected a reached event as ") + name + ", got one still ahead; synchronize it first");
+      return NPU_NOT_READY;
+    }
+    std::lock_guard<std::mutex> lock(events[i]->mutex);
+    times[i] = events[i]->stamp ? events[i]->stamp->load(std::memory_order_acquire) : events[i]->time;
+  }
+  *out = static_cast<double>(times[1] - times[0]) * 1e-6;
+  return NPU_OK;
+}
+
+npu_status synchronize_stream(npu_stream* stream) {
+  if (!stream) return error(NPU_ERROR_INVALID, "expected a stream, got a null pointer");
+  const uint64_t seq = stream->last_submitted();
+  stream->wait(seq);
+  Failure failure;
+  if (stream->take_failure(seq, &failure)) return error(failure.status, failure.text);
+  return NPU_OK;
+}
+
+}  // namespace cmodel

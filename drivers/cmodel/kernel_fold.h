@@ -1,0 +1,194 @@
+// Many values to one. Sums keep 32 or more partial results, so blocks of some thousand values are as accurate as
+// pairwise sums. Included once per instruction set level, inside that level's namespace.
+
+template <class Op, class T>
+void fold_wide(void* out, const void* in, int64_t n) {
+  constexpr int64_t kLanes = 128 / sizeof(T);  // four 32-byte registers
+  const T* a = static_cast<const T*>(in);
+  T result;
+  int64_t i = 0;
+  if (n >= kLanes) {
+    typedef T Vector __attribute__((vector_size(32)));
+    typedef T Loose __attribute__((vector_size(32), aligned(1), may_alias));
+    constexpr int64_t w = 32 / sizeof(T);
+    auto load = [&](int64_t at) -> Vector { return *reinterpret_cast<const Loose*>(a + at); };
+    Vector v0 = load(0), v1 = load(w), v2 = load(2 * w), v3 = load(3 * w);
+    for (i = kLanes; i + kLanes <= n; i += kLanes) {
+      v0 = Op::v(v0, load(i));
+      v1 = Op::v(v1, load(i + w));
+      v2 = Op::v(v2, load(i + 2 * w));
+      v3 = Op::v(v3, load(i + 3 * w));
+    }
+    Vector all = Op::v(Op::v(v0, v1), Op::v(v2, v3));
+    T lane[w];
+    __builtin_memcpy(lane, &all, sizeof lane);
+    for (int64_t step = w / 2; step; step /= 2)
+      for (int64_t k = 0; k < step; ++k) lane[k] = Op::f(lane[k], lane[k + step]);
+    result = lane[0];
+  } else {
+    result = a[0];
+    i = 1;
+  }
+  for (; i < n; ++i) result = Op::f(result, a[i]);
+  *static_cast<T*>(out) = result;
+}
+
+// Integers are folded as unsigned ones, where overflow wraps; max and min need their own sign.
+#define FOLD(name, operation)                \
+  struct name {                              \
+    template <class V>                       \
+    static V v(V a, V b) {                   \
+      return a operation b;                  \
+    }                                        \
+    template <class T>                       \
+    static T f(T a, T b) {                   \
+      return static_cast<T>(a operation b);  \
+    }                                        \
+  };
+FOLD(FoldSum, +)
+FOLD(FoldProd, *)
+FOLD(FoldAnd, &)
+FOLD(FoldOr, |)
+FOLD(FoldXor, ^)
+struct FoldMax {
+  template <class V>
+  static V v(V a, V b) {
+    return (b > a) | (b != b) ? b : a;  // a NaN in `a` stays, because nothing is greater
+  }
+  template <class T>
+  static T f(T a, T b) {
+    return (b > a) || (b != b) ? b : a;
+  }
+};
+struct FoldMin {
+  template <class V>
+  static V v(V a, V b) {
+    return (b < a) | (b != b) ? b : a;
+  }
+  template <class T>
+  static T f(T a, T b) {
+    return (b < a) || (b != b) ? b : a;
+  }
+};
+
+inline void fold_all(void* out, const void* in, int64_t n) {
+  const uint8_t* a = static_cast<const uint8_t*>(in);
+  uint8_t r = 1;
+  for (int64_t i = 0; i < n; ++i) r &= a[i] != 0;
+  *static_cast<uint8_t*>(out) = r;
+}
+inline void fold_any(void* out, const void* in, int64_t n) {
+  const uint8_t* a = static_cast<const uint8_t*>(in);
+  uint8_t r = 0;
+  for (int64_t i = 0; i < n; ++i) r |= a[i] != 0;
+  *static_cast<uint8_t*>(out) = r;
+}
+inline void fold_parity(void* out, const void* in, int64_t n) {
+  const uint8_t* a = static_cast<const uint8_t*>(in);
+  uint8_t r = 0;
+  for (int64_t i = 0; i < n; ++i) r ^= a[i] != 0;
+  *static_cast<uint8_t*>(out) = r;
+}
+
+// First the extreme value at full speed, then the lowest index that has it.
+template <class T, bool Greatest>
+void arg_fold(void* value, int64_t* at, const void* in, const int64_t* index, int64_t first, int64_t step, int64_t n) {
+  const T* a = static_cast<const T*>(in);
+  T best = a[0] ;
+  if constexpr (sizeof(T) == 1) {
+    best = a[0] != 0;
+    for (int64_t i = 1; i < n; ++i) best = Greatest ? (best | (a[i] != 0)) : (best & (a[i] != 0));
+  } else if constexpr (Greatest) {
+    fold_wide<FoldMax, T>(&best, in, n);
+  } else {
+    fold_wide<FoldMin, T>(&best, in, n);
+  }
+  auto hit = [&](T x) { return sizeof(T) == 1 ? (x != 0) == (best != 0) : x == best || (x != x && best != best); };
+  int64_t where = INT64_MAX;
+  if (!index && step > 0) {
+    for (int64_t i = 0; i < n; ++i)
+      if (hit(a[i])) {
+        where = first + i * step;
+        break;
+      }
+  } else {
+    for (int64_t i = 0; i < n; ++i)
+      if (hit(a[i])) {
+        int64_t k = index ? index[i] : first + i * step;
+        where = k < where ? k : where;
+      }
+  }
+  *static_cast<T*>(value) = best;
+  *at = where;
+}
+
+template <class T>
+void moments(double* mean, double* m2, const void* in, int64_t n) {
+  const T* a = static_cast<const T*>(in);
+  T sum;
+  fold_wide<FoldSum, T>(&sum, in, n);
+  const double center = static_cast<double>(sum) / static_cast<double>(n);
+  const T c = static_cast<T>(center);
+  typedef T Vector __attribute__((vector_size(64)));
+  typedef T Loose __attribute__((vector_size(64), aligned(1), may_alias));
+  constexpr int64_t w = 64 / sizeof(T);
+  Vector s0{}, s1{}, d0{}, d1{};
+  int64_t i = 0;
+  for (; i + 2 * w <= n; i += 2 * w) {
+    Vector x = *reinterpret_cast<const Loose*>(a + i) - c, y = *reinterpret_cast<const Loose*>(a + i + w) - c;
+    s0 += x * x;
+    s1 += y * y;
+    d0 += x;
+    d1 += y;
+  }
+  s0 += s1;
+  d0 += d1;
+  double squares = 0, drift = 0;
+  for (int64_t k = 0; k < w; ++k) {
+    squares += s0[k];
+    drift += d0[k];
+  }
+  for (; i < n; ++i) {
+    const T x = a[i] - c;
+    squares += x * x;
+    drift += x;
+  }
+  // `c` is a rounded mean: correct both results for the difference.
+  const double delta = drift / static_cast<double>(n);
+  *mean = delta - delta == 0 ? static_cast<double>(c) + delta : center;  // an infinite mean stays one
+  *m2 = squares - delta * drift;
+}
+
+template <class T>
+void welford_lanes(void* mean, void* m2, const void* in, int64_t n, double count) {
+  T* m = static_cast<T*>(mean);
+  T* s = static_cast<T*>(m2);
+  const T* a = static_cast<const T*>(in);
+  const T scale = static_cast<T>(1 / count);
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    const T delta = a[i] - m[i];
+    const T next = m[i] + delta * scale;
+    s[i] = s[i] + delta * (a[i] - next);
+    m[i] = next;
+  }
+}
+
+// Running values along a row. Sums of F32 run in F64, as in PyTorch.
+template <class Op, class T, class Carry>
+void scan_row(void* out, const void* in, int64_t n, void* carry) {
+  T* o = static_cast<T*>(out);
+  const T* a = static_cast<const T*>(in);
+  Carry x = *static_cast<Carry*>(carry);
+  for (int64_t i = 0; i < n; ++i) {
+    x = Op::f(x, static_cast<Carry>(a[i]));
+    o[i] = static_cast<T>(x);
+  }
+  *static_cast<Carry*>(carry) = x;
+}
+
+template <class T>
+constexpr auto carry_type() {
+  if constexpr (is_real<T>) return double();
+  else return T();
+}

@@ -1,0 +1,79 @@
+// Bringing operands of any type and stride into dense arrays of the accumulator type, and results back.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "npu/program.h"
+
+namespace cmodel::blas {
+
+// A buffer from the calling thread's own list, given back at the end of the scope. Contents are undefined.
+class Scratch {
+ public:
+  explicit Scratch(size_t bytes);
+  ~Scratch();
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  template <class T>
+  T* as() {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  void* data_;
+  size_t capacity_;
+};
+
+// Accumulators: float, double, and for I32 and I64 their unsigned twins, which wrap.
+template <class T>
+constexpr bool holds(int dtype);  // whether memory of this type can be read as T without conversion
+template <>
+constexpr bool holds<float>(int dtype) {
+  return dtype == NPU_F32;
+}
+template <>
+constexpr bool holds<double>(int dtype) {
+  return dtype == NPU_F64;
+}
+template <>
+constexpr bool holds<uint32_t>(int dtype) {
+  return dtype == NPU_I32 || dtype == NPU_U32;
+}
+template <>
+constexpr bool holds<uint64_t>(int dtype) {
+  return dtype == NPU_I64 || dtype == NPU_U64;
+}
+
+// n elements, `stride` elements apart, converted to or from a dense line of accumulators.
+template <class T>
+void load_line(int dtype, const char* from, int64_t stride, int64_t n, T* to);
+template <class T>
+void store_line(int dtype, char* to, int64_t stride, int64_t n, const T* from);
+
+// A matrix in memory: any type, any strides (in elements).
+struct Matrix {
+  const char* data;
+  int dtype;
+  int64_t rows, cols, row, col;
+};
+
+// A matrix as gemm takes it.
+template <class T>
+struct Dense {
+  const T* data;
+  int64_t ld;
+  bool transposed;
+};
+
+template <class T>
+bool as_dense(const Matrix& matrix, Dense<T>& out);  // false: it needs a copy
+// Copies into `space` of rows * cols elements, on the pool where it is large. Keeps the memory order of the matrix.
+template <class T>
+Dense<T> pack_dense(const Matrix& matrix, T* space);
+
+// Writes a block of accumulators, rows `ld` apart, to memory of any type and stride.
+template <class T>
+void store_block(const T* from, int64_t ld, int64_t rows, int64_t cols, char* to, int dtype, int64_t row, int64_t col);
+
+}  // namespace cmodel::blas

@@ -1,0 +1,346 @@
+#include "drivers/cmodel/plan.h"
+
+#include <algorithm>
+
+#include "drivers/cmodel/job.h"
+#include "support/op_info.h"
+
+namespace cmodel {
+namespace {
+
+// Rough cost of one instruction per element in picoseconds, one core, data in the first cache.
+int cost_of(const npu_instr& in) {
+  const bool wide = in.dtype == NPU_F64;
+  switch (in.op) {
+    case NPU_OP_SEGMENT:
+    case NPU_OP_CONST:
+    case NPU_OP_PARAM:
+    case NPU_OP_SIZE:
+    case NPU_OP_GET:
+      return 0;
+    case NPU_OP_LOAD:
+    case NPU_OP_STORE:
+      return 150;
+    case NPU_OP_LOAD_AT:
+    case NPU_OP_STORE_AT:
+    case NPU_OP_CHECK_INDEX:
+      return 1000;
+    case NPU_OP_PHILOX:
+      return 8000;
+    case NPU_OP_EXP:
+    case NPU_OP_EXP2:
+    case NPU_OP_EXPM1:
+    case NPU_OP_LOG:
+    case NPU_OP_LOG1P:
+    case NPU_OP_SIN:
+    case NPU_OP_COS:
+    case NPU_OP_TANH:
+    case NPU_OP_SIGMOID:
+    case NPU_OP_ERF:
+      return wide ? 10000 : 1000;
+    case NPU_OP_DIV:
+    case NPU_OP_SQRT:
+    case NPU_OP_RSQRT:
+    case NPU_OP_RECIPROCAL:
+      return in.dtype == NPU_F32 ? 400 : 1500;
+    case NPU_OP_FLOORDIV:
+    case NPU_OP_MOD:
+    case NPU_OP_FMOD:
+    case NPU_OP_POW:
+    case NPU_OP_FREXP_M:
+    case NPU_OP_FREXP_E:
+    case NPU_OP_LDEXP:
+      return 8000;
+    default:
+      return in.op >= NPU_OP_LOG2 ? (in.op >= NPU_OP_ERFINV ? 40000 : 12000) : 200;
+  }
+}
+
+class Planner {
+ public:
+  Planner(const npu::Program& program, Plan& plan) : in_(program.instrs), plan_(plan) {
+    plan_.consts = program.consts;
+  }
+
+  void run() {
+    plan_.ops.resize(in_.size());
+    last_.assign(in_.size(), 0);
+    segment_of_.assign(in_.size(), 0);
+    cut();
+    for (size_t i = 0; i < in_.size(); ++i) decode(static_cast<int>(i));
+    for (Segment& segment : plan_.segments) {
+      find_row_values(segment);
+      if (segment.kind == NPU_SEGMENT_EACH) find_hazards(segment);
+      else hold_loads(segment);
+      assign_slots(segment);
+    }
+    find_direct();
+  }
+
+ private:
+  bool defines(int i) const { return in_[i].dtype != NPU_DTYPE_NONE; }
+  static bool is_constant(int op) { return op == NPU_OP_CONST || op == NPU_OP_PARAM || op == NPU_OP_SIZE; }
+
+  template <class F>
+  static void each_argument(const npu_instr& in, F f) {
+    for (uint16_t id : {in.a, in.b, in.c, in.mask})
+      if (id != NPU_NO_VALUE) f(id);
+  }
+
+  void cut() {
+    for (size_t i = 0; i < in_.size(); ++i) {
+      if (in_[i].op == NPU_OP_SEGMENT) {
+        if (!plan_.segments.empty()) plan_.segments.back().end = static_cast<int>(i);
+        Segment segment;
+        segment.kind = static_cast<int>(in_[i].imm);
+        segment.begin = static_cast<int>(i) + 1;
+        if (segment.kind == NPU_SEGMENT_COMBINE) plan_.combines.push_back(static_cast<int>(plan_.segments.size()));
+        plan_.segments.push_back(segment);
+      }
+      segment_of_[i] = static_cast<int>(plan_.segments.size()) - 1;
+      each_argument(in_[i], [&](uint16_t id) { last_[id] = static_cast<int>(i); });
+      plan_.each_cost += cost_of(in_[i]);
+    }
+    plan_.segments.back().end = static_cast<int>(in_.size());
+    // Folds and scans are fed when the segment is through: what they read lives until then.
+    for (size_t i = 0; i < in_.size(); ++i)
+      if (in_[i].op == NPU_OP_FOLD || in_[i].op == NPU_OP_SCAN)
+        each_argument(in_[i], [&](uint16_t id) { last_[id] = std::max(last_[id], plan_.segments[segment_of_[i]].end); });
+  }
+
+  int view(View::Kind kind, int number) {
+    for (size_t k = 0; k < plan_.views.size(); ++k)
+      if (plan_.views[k].kind == kind && plan_.views[k].number == number) return static_cast<int>(k);
+    plan_.views.push_back({kind, static_cast<uint8_t>(number)});
+    return static_cast<int>(plan_.views.size()) - 1;
+  }
+
+  void decode(int i) {
+    const npu_instr& in = in_[i];
+    Op& op = plan_.ops[i];
+    Segment& segment = plan_.segments[segment_of_[i]];
+    op.op = in.op;
+    op.dtype = in.dtype;
+    op.flags = in.flags;
+    op.mask = in.mask;
+    op.imm = in.imm;
+    // Unused arguments name an instruction that exists, so that reading their (unused) value is safe.
+    op.a = in.a == NPU_NO_VALUE ? 0 : in.a;
+    op.b = in.b == NPU_NO_VALUE ? 0 : in.b;
+    op.c = in.c == NPU_NO_VALUE ? 0 : in.c;
+    op.used = static_cast<uint8_t>((in.a != NPU_NO_VALUE) | (in.b != NPU_NO_VALUE) << 1 | (in.c != NPU_NO_VALUE) << 2);
+    const int operand = static_cast<int>(in.imm);
+    switch (in.op) {
+      case NPU_OP_SEGMENT:
+      case NPU_OP_GET:
+        break;
+      case NPU_OP_CONST:
+      case NPU_OP_PARAM:
+      case NPU_OP_SIZE:
+        plan_.constants.push_back(i);
+        break;
+      case NPU_OP_ARG:
+        segment.arg[in.imm] = i;
+        break;
+      case NPU_OP_YIELD:
+        segment.yield[in.imm] = in.a;
+        break;
+      case NPU_OP_LOAD:
+        op.step = Step::kLoad;
+        op.view = static_cast<int16_t>(view(View::kOperand, operand));
+        break;
+      case NPU_OP_LOAD_AT:
+        op.step = Step::kLoadAt;
+        op.view = static_cast<int16_t>(view(View::kOperand, operand));
+        break;
+      case NPU_OP_STORE:
+        op.step = Step::kStore;
+        op.view = static_cast<int16_t>(view(View::kOperand, operand));
+        break;
+      case NPU_OP_STORE_AT:
+        op.step = Step::kStoreAt;
+        op.view = static_cast<int16_t>(view(View::kOperand, operand));
+        plan_.stores_at = true;
+        break;
+      case NPU_OP_INDEX:
+        op.step = Step::kIndex;
+        op.view = static_cast<int16_t>(view(View::kIndex, operand));
+        break;
+      case NPU_OP_ACC:
+        op.step = Step::kAcc;
+        op.view = static_cast<int16_t>(view(View::kAcc, 0));
+        break;
+      case NPU_OP_CHECK_INDEX:
+        op.step = Step::kCheck;
+        break;
+      case NPU_OP_CAST:
+        op.step = Step::kCast;
+        break;
+      case NPU_OP_BITCAST:
+        op.step = Step::kBitcast;
+        break;
+      case NPU_OP_FOLD:
+      case NPU_OP_SCAN:
+        op.step = in.op == NPU_OP_FOLD ? Step::kFold : Step::kScan;
+        segment.folds.push_back(make_fold(i));
+        break;
+      default: {
+        op.step = Step::kCompute;
+        const int type = in.op == NPU_OP_WHERE ? in.dtype : in_[in.a].dtype;
+        op.kernel = kernels().op[in.op][type_class(type)];
+      }
+    }
+  }
+
+  FoldPlan make_fold(int i) const {
+    const npu_instr& in = in_[i];
+    FoldPlan fold;
+    fold.at = i;
+    fold.kind = npu::fold_kind(in);
+    fold.members = npu::tuple_size(in);
+    fold.args = in.c != NPU_NO_VALUE ? 3 : in.b != NPU_NO_VALUE ? 2 : 1;
+    const uint16_t ids[] = {in.a, in.b, in.c};
+    for (int k = 0; k < fold.members; ++k)
+      fold.member_dtype[k] = k == 0 || fold.kind == NPU_FOLD_WELFORD ? in.dtype : in_[ids[k]].dtype;
+    if (fold.kind == NPU_FOLD_CUSTOM) {
+      int number = npu::fold_combine(in), seen = 0;
+      for (size_t k = 0; k < plan_.segments.size(); ++k)
+        if (plan_.segments[k].kind == NPU_SEGMENT_COMBINE && seen++ == number) fold.combine = static_cast<int>(k);
+    }
+    fold.gets[0].push_back(i);
+    for (size_t k = static_cast<size_t>(i) + 1; k < in_.size(); ++k)
+      if (in_[k].op == NPU_OP_GET && in_[k].a == i) fold.gets[in_[k].imm].push_back(static_cast<int>(k));
+    return fold;
+  }
+
+  // What a segment reads from rows: results of folds of earlier segments, values of row segments.
+  void find_row_values(Segment& segment) {
+    const int self = segment_of_[segment.begin - 1];
+    for (int i = segment.begin; i < segment.end; ++i)
+      each_argument(in_[i], [&](uint16_t id) {
+        if (in_[i].op == NPU_OP_GET) return;
+        const bool foreign = segment_of_[id] != self || in_[id].op == NPU_OP_GET;
+        if (foreign && std::find(segment.row_values.begin(), segment.row_values.end(), id) == segment.row_values.end())
+          segment.row_values.push_back(id);
+      });
+  }
+
+  // Which kernels may write straight to the output, and which loads may hand out pointers into memory.
+  void find_hazards(Segment& segment) {
+    std::vector<int> writes;  // when memory changes
+    for (int i = segment.begin; i < segment.end; ++i) {
+      const npu_instr& in = in_[i];
+      if (in.op != NPU_OP_STORE && in.op != NPU_OP_STORE_AT) continue;
+      int when = i;
+      if (in.op == NPU_OP_STORE && in.mask == NPU_NO_VALUE && in.a >= segment.begin) {
+        Op& value = plan_.ops[in.a];
+        bool quiet = value.step == Step::kCompute && value.store == kNone;
+        for (int k = in.a + 1; k < i && quiet; ++k)
+          quiet = in_[k].op != NPU_OP_LOAD && in_[k].op != NPU_OP_LOAD_AT && in_[k].op != NPU_OP_STORE_AT &&
+                  !(in_[k].op == NPU_OP_STORE && in_[k].imm == in.imm);
+        if (quiet) {
+          value.store = static_cast<int16_t>(i);
+          when = in.a;
+        }
+      }
+      writes.push_back(when);
+    }
+    for (int i = segment.begin; i < segment.end; ++i) {
+      if (in_[i].op != NPU_OP_LOAD) continue;
+      for (int when : writes)
+        if (when > i && when < last_[i]) plan_.ops[i].keeps_raw = false;
+      plan_.hazards |= !plan_.ops[i].keeps_raw;
+    }
+    // A value that went straight to memory must not be overwritten there while it is still read.
+    for (int i = segment.begin; i < segment.end; ++i) {
+      const int store = plan_.ops[i].store;
+      if (store == kNone) continue;
+      for (int when : writes)
+        if (when > i && when < last_[i] && when != store) plan_.ops[i].store = kNone;
+    }
+  }
+
+  // Values of a row are read by later segments, which may store over what they were loaded from.
+  void hold_loads(const Segment& segment) {
+    for (int i = segment.begin; i < segment.end; ++i)
+      if (in_[i].op == NPU_OP_LOAD) plan_.ops[i].keeps_raw = false;
+  }
+
+  // Values live from their definition to their last use; a slot is free again for the instruction behind that. Values
+  // that outlive their segment keep their slot.
+  void assign_slots(const Segment& segment) {
+    // A combine segment runs in the middle of others and shares no slot with them.
+    std::vector<int> own;
+    std::vector<int>& free_slots = segment.kind == NPU_SEGMENT_COMBINE ? own : free_slots_;
+    std::vector<std::vector<int>> dying(in_.size());
+    for (int i = segment.begin; i < segment.end; ++i) {
+      Op& op = plan_.ops[i];
+      const bool wants = defines(i) && op.step != Step::kNothing && op.step != Step::kFold;
+      if (wants) {
+        if (free_slots.empty()) {
+          op.slot = static_cast<int16_t>(plan_.slots++);
+        } else {
+          op.slot = static_cast<int16_t>(free_slots.back());
+          free_slots.pop_back();
+        }
+        // Yields of a combine segment and what other segments read stays.
+        bool stays = last_[i] >= segment.end || op.step == Step::kScan;
+        for (int y : segment.yield) stays |= y == i;
+        if (!stays) dying[std::max(last_[i], i)].push_back(op.slot);
+      }
+      for (int slot : dying[i]) free_slots.push_back(slot);
+    }
+  }
+
+  void find_direct() {
+    if (plan_.segments.size() != 1 || plan_.segments[0].kind != NPU_SEGMENT_EACH || in_.size() > 6) return;
+    const npu_instr& store = in_.back();
+    if (store.op != NPU_OP_STORE || store.mask != NPU_NO_VALUE) return;
+    Direct direct;
+    direct.store_operand = static_cast<uint8_t>(store.imm);
+    const npu_instr& value = in_[store.a];
+    direct.value_dtype = value.dtype;
+    auto argument = [&](uint16_t id) {
+      const npu_instr& in = in_[id];
+      Direct::Arg arg{Direct::Arg::kOperand, static_cast<uint8_t>(in.imm), in.dtype};
+      if (in.op == NPU_OP_CONST) arg.kind = Direct::Arg::kConst;
+      else if (in.op == NPU_OP_PARAM) arg.kind = Direct::Arg::kParam;
+      else if (in.op != NPU_OP_LOAD || in.mask != NPU_NO_VALUE) return false;
+      direct.arg[direct.args++] = arg;
+      return true;
+    };
+    if (value.op == NPU_OP_LOAD || value.op == NPU_OP_CONST || value.op == NPU_OP_PARAM) {
+      if (!argument(store.a)) return;
+      direct.kind = Direct::kMove;
+    } else {
+      const Op& op = plan_.ops[store.a];
+      if (op.step != Step::kCompute || op.op == NPU_OP_PHILOX || store.a != in_.size() - 2) return;
+      for (uint16_t id : {value.a, value.b, value.c})
+        if (id != NPU_NO_VALUE && !argument(id)) return;
+      direct.kind = Direct::kCompute;
+      direct.kernel = op.kernel;
+      direct.op = value.op;
+      direct.arg_dtype = in_[value.a].dtype;
+    }
+    // Other instructions than these would be lost.
+    for (size_t i = 1; i + 1 < in_.size(); ++i)
+      if (i != store.a && !is_constant(in_[i].op) && in_[i].op != NPU_OP_LOAD) return;
+    plan_.direct = direct;
+  }
+
+  const std::vector<npu_instr>& in_;
+  Plan& plan_;
+  std::vector<int> last_;
+  std::vector<int> segment_of_;
+  std::vector<int> free_slots_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Plan> make_plan(const npu::Program& program) {
+  auto plan = std::make_shared<Plan>();
+  Planner(program, *plan).run();
+  return plan;
+}
+
+}  // namespace cmodel

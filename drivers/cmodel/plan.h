@@ -1,0 +1,99 @@
+// What the engine works out once per program: segments, kernels, slots by liveness, and whether the whole program is
+// one instruction between loads and a store. Commands add sizes and addresses; nothing here depends on them.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "drivers/cmodel/kernels.h"
+#include "npu/program.h"
+#include "support/program.h"
+
+namespace cmodel {
+
+constexpr int kNone = -1;
+
+enum class Step : uint8_t {
+  kNothing,  // segment, get, const, param, size, fold members: the value is there already
+  kLoad,
+  kLoadAt,
+  kStore,
+  kStoreAt,
+  kIndex,
+  kCheck,
+  kCompute,  // a kernel of up to three arguments
+  kCast,
+  kBitcast,
+  kFold,
+  kScan,
+  kAcc,
+};
+
+struct Op {
+  Step step = Step::kNothing;
+  uint8_t op = 0;
+  uint8_t dtype = 0;     // of the value defined
+  uint8_t flags = 0;
+  uint8_t used = 0;      // bits of the arguments that the kernel reads
+  bool keeps_raw = true; // a load may hand out a pointer into memory: nothing overwrites it before its last use
+  int16_t slot = kNone;
+  int16_t view = kNone;   // number in Plan::views: where the operand (or the coordinate) lies
+  int16_t store = kNone;  // the store that can take this value straight from the kernel
+  uint16_t a = 0, b = 0, c = 0, mask = NPU_NO_VALUE;
+  uint32_t imm = 0;
+  Kernel kernel = nullptr;
+};
+
+// Something that is addressed by the point of the index space: an operand, a coordinate, or the accumulator of an
+// epilogue.
+struct View {
+  enum Kind : uint8_t { kOperand, kIndex, kAcc } kind;
+  uint8_t number;  // of the operand or dimension
+};
+
+struct FoldPlan {
+  int at = 0;         // instruction
+  int kind = 0;       // npu_fold
+  int combine = kNone;  // segment
+  int members = 1;
+  uint8_t member_dtype[NPU_MAX_TUPLE] = {};
+  int args = 1;
+  std::vector<int> gets[NPU_MAX_TUPLE];  // values that are member k (the fold itself is in gets[0])
+};
+
+struct Segment {
+  int kind = 0, begin = 0, end = 0;
+  std::vector<FoldPlan> folds;
+  std::vector<int> row_values;  // values of rows (folds, row segments) that this segment reads
+  int arg[2 * NPU_MAX_TUPLE] = {kNone, kNone, kNone, kNone, kNone, kNone};  // COMBINE
+  int yield[NPU_MAX_TUPLE] = {kNone, kNone, kNone};
+};
+
+// A program of one instruction: store(op(x, y, z)), each argument an operand, a constant or a parameter.
+struct Direct {
+  enum Kind : uint8_t { kNot, kCompute, kMove } kind = kNot;
+  uint8_t args = 0;
+  uint8_t store_operand = 0;
+  uint8_t op = 0;
+  uint8_t arg_dtype = 0, value_dtype = 0;
+  struct Arg {
+    enum Kind : uint8_t { kOperand, kConst, kParam } kind;
+    uint8_t number, dtype;
+  } arg[3] = {};
+  Kernel kernel = nullptr;
+};
+
+struct Plan {
+  std::vector<Op> ops;
+  std::vector<Segment> segments;
+  std::vector<int> combines;  // segment numbers of the combine segments
+  std::vector<View> views;
+  std::vector<int> constants; // values that are the same for the whole command: const, param, size
+  int slots = 0;
+  bool stores_at = false;
+  bool hazards = false;  // some op has keeps_raw == false
+  int each_cost = 0;     // picoseconds per point, roughly
+  Direct direct;
+  std::vector<uint64_t> consts;
+};
+
+}  // namespace cmodel

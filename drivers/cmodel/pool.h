@@ -1,0 +1,29 @@
+// The engine's own thread pool. The caller always takes part; helpers claim chunks if they arrive in time, and nobody
+// waits for a helper that has not started, so an oversubscribed machine costs nothing.
+#pragma once
+#include <cstdint>
+#include <type_traits>
+
+namespace cmodel {
+
+// Threads that may work on one command, caller included. From option threads=N, else OMP_NUM_THREADS, else the cores
+// this process may use.
+int pool_threads();
+void set_pool_threads(int threads);
+// For the calling thread: helpers prefer its regions if negative. Streams of high priority set it.
+void set_pool_priority(int priority);
+// Joins the helpers, when the library goes.
+void stop_pool();
+
+using Chunk = void (*)(void* context, int64_t begin, int64_t end);
+void parallel_run(int64_t count, int64_t grain, void* context, Chunk chunk);
+
+// body(begin, end) over [0, count) in chunks of whole grains (the last may be shorter), in no order. Runs on the caller
+// alone when one chunk is enough, or when called from inside another parallel_for. `body` must not throw.
+template <class F>
+void parallel_for(int64_t count, int64_t grain, F&& body) {
+  parallel_run(count, grain, const_cast<std::remove_const_t<std::remove_reference_t<F>>*>(&body),
+               [](void* f, int64_t begin, int64_t end) { (*static_cast<std::remove_reference_t<F>*>(f))(begin, end); });
+}
+
+}  // namespace cmodel

@@ -1,0 +1,291 @@
+// REDUCE. Rows are points of the kept dimensions; the folded dimensions are walked inside. Three ways:
+//   single: one row at a time, tiles inside the row (threads share the rows, or one row's tiles if rows are few);
+//   batch:  short rows, several in one tile;
+//   lanes:  many rows at once, one folded point at a time: column sums, pooling windows, folds of a few values.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "drivers/cmodel/exec.h"
+#include "drivers/cmodel/fold.h"
+#include "drivers/cmodel/pool.h"
+
+namespace cmodel {
+namespace {
+
+constexpr int kMaxPieces = 32;  // of one row, in a fixed order: results do not depend on who ran first
+
+class Reduce {
+ public:
+  Reduce(const Job& job, FailureSink& sink) : job_(job), plan_(*job.program->plan), sink_(sink) {
+    const int split = job.command.rank - job.command.inner_rank;
+    kept_.set(job, plan_, 0, split);
+    bool ordered = false;
+    int first_load = kNone;
+    for (const Segment& segment : plan_.segments)
+      for (const FoldPlan& fold : segment.folds) {
+        ordered |= fold.kind == NPU_FOLD_CUSTOM;
+        lanes_ &= lanes_can(fold, plan_.ops[fold.at]) && fold.kind != NPU_FOLD_CUSTOM;
+      }
+    for (const Op& op : plan_.ops)
+      if (op.step == Step::kLoad && first_load == kNone && !job.operands[op.imm].immediate) first_load = op.view;
+    leader_ = first_load;
+    inner_.set(job, plan_, split, job.command.rank, ordered ? kNone : first_load);
+    views_ = static_cast<int>(plan_.views.size());
+    // Results of folds live to the end of the row; in front of them, copies of row values for batches.
+    int next = kTemps + kFoldTemps;
+    expanded_ = next;
+    size_t most = 0;
+    for (const Segment& segment : plan_.segments) most = std::max(most, segment.row_values.size());
+    next += static_cast<int>(most);
+    for (const Segment& segment : plan_.segments) {
+      results_.push_back(next);
+      for (const FoldPlan& fold : segment.folds) next += fold.members + 1;
+    }
+    extra_ = next - kTemps;
+  }
+
+  void run() {
+    if (kept_.total == 0) return;
+    const int64_t m = inner_.total;
+    const int64_t cost = std::max<int64_t>(plan_.each_cost, 200) * std::max<int64_t>(m, 1);  // ps per row
+    const int64_t rows_per_chunk = std::max<int64_t>(1, 10'000'000 / cost);
+    if (lanes_ && use_lanes()) {
+      const int64_t share = (kept_.total + pool_threads() - 1) / pool_threads();
+      block_ = std::clamp<int64_t>((share + 15) / 16 * 16, 32, kBlock);
+      const Tiling tiling(kept_, views_, block_, false);
+      parallel_for(tiling.count(), std::max<int64_t>(1, rows_per_chunk / tiling.points()), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end && !sink_.failed(); ++i) run_lanes(tiling, i);
+      });
+    } else if (inner_.rank == 1 && m > 0 && m <= kBlock / 2 && kept_.rank > 0 && kept_.size[kept_.rank - 1] > 1) {
+      const int64_t last = kept_.size[kept_.rank - 1], most = std::min(last, kBlock / m);
+      const int64_t per_outer = (last + most - 1) / most;
+      parallel_for(kept_.total / last * per_outer, std::max<int64_t>(1, rows_per_chunk / most), [&](int64_t begin, int64_t end) {
+        Frame& f = frame();
+        for (int64_t i = begin; i < end && !sink_.failed(); ++i) {
+          const int64_t first = i % per_outer * most;
+          run_batch(f, i / per_outer * last + first, std::min(most, last - first));
+        }
+      });
+    } else {
+      const Tiling tiles(inner_, views_, kBlock, false);
+      const bool few = kept_.total < 2 * pool_threads() && tiles.count() > 8 && pool_threads() > 1;
+      if (few) {
+        Frame& f = frame();
+        for (int64_t row = 0; row < kept_.total; ++row) run_single(f, tiles, row, true);
+      } else {
+        parallel_for(kept_.total, rows_per_chunk, [&](int64_t begin, int64_t end) {
+          Frame& f = frame();
+          for (int64_t row = begin; row < end && !sink_.failed(); ++row) run_single(f, tiles, row, false);
+        });
+      }
+    }
+  }
+
+ private:
+  // Are neighbours in memory neighbours in the kept dimensions, or rows so short that other ways have nothing to do?
+  bool use_lanes() const {
+    if (kept_.rank == 0 || kept_.total < 16) return false;
+    if (inner_.total <= 8) return true;
+    if (leader_ == kNone) return false;
+    const int64_t kept = std::llabs(kept_.stride[kept_.rank - 1][leader_]);
+    const int64_t inner = std::llabs(inner_.stride[inner_.rank - 1][leader_]);
+    if (kept_.size[kept_.rank - 1] >= 16 && kept == 1 && inner != 1) return true;
+    return inner_.rank > 1 && inner_.total <= 64;  // pooling windows
+  }
+
+  char* result(Frame& f, size_t segment, int slot) const { return f.temp(results_[segment] + slot); }
+
+  static void publish(Frame& f, const FoldPlan& fold, char* const* members, bool uniform) {
+    for (int k = 0; k < fold.members; ++k)
+      for (int id : fold.gets[k]) f.val[id] = {members[k], uniform};
+  }
+
+  Frame& frame() const { return prepare(job_, sink_, kBlock, extra_); }
+
+  void run_single(Frame& f, const Tiling& tiles, int64_t row, bool parallel) {
+    int64_t base[kMaxViews];
+    std::memset(base, 0, sizeof(int64_t) * static_cast<size_t>(views_));
+    kept_.add_offsets(row, views_, base);
+    for (size_t s = 0; s < plan_.segments.size(); ++s) {
+      const Segment& segment = plan_.segments[s];
+      if (segment.kind == NPU_SEGMENT_COMBINE) continue;
+      if (segment.kind == NPU_SEGMENT_ROW) {
+        Tile tile;
+        std::memcpy(tile.offset, base, sizeof(int64_t) * static_cast<size_t>(views_));
+        tile.row_stride = tile.col_stride = kZeroStrides;
+        tile.position = row;
+        run_tile(f, segment.begin, segment.end, tile);
+        continue;
+      }
+      Acc acc[NPU_MAX_FOLDS];
+      if (parallel) fold_pieces(f, segment, tiles, base, row, acc);
+      else fold_tiles(f, segment, tiles, 0, tiles.count(), base, row, acc);
+      int slot = 0;
+      for (size_t k = 0; k < segment.folds.size(); ++k) {
+        const FoldPlan& fold = segment.folds[k];
+        char* members[NPU_MAX_TUPLE];
+        for (int j = 0; j < fold.members; ++j) members[j] = result(f, s, slot + j);
+        finish(fold, acc[k], members, 0);
+        publish(f, fold, members, true);
+        slot += fold.members + 1;
+      }
+    }
+  }
+
+  void fold_tiles(Frame& f, const Segment& segment, const Tiling& tiles, int64_t first, int64_t last, const int64_t* base,
+                  int64_t row, Acc* acc) const {
+    for (size_t k = 0; k < segment.folds.size(); ++k) begin(segment.folds[k], acc[k]);
+    Tile tile;
+    for (int64_t i = first; i < last; ++i) {
+      tiles.at(i, base, tile);
+      tile.position = row;
+      run_tile(f, segment.begin, segment.end, tile);
+      for (size_t k = 0; k < segment.folds.size(); ++k) accumulate(f, segment.folds[k], &acc[k], 1, tile.n);
+    }
+  }
+
+  void fold_pieces(Frame& f, const Segment& segment, const Tiling& tiles, const int64_t* base, int64_t row, Acc* acc) const {
+    const int64_t count = tiles.count(), pieces = std::min<int64_t>(kMaxPieces, count);
+    std::vector<Acc> parts(static_cast<size_t>(pieces) * NPU_MAX_FOLDS);
+    std::vector<Ref> rows;
+    for (int id : segment.row_values) rows.push_back(f.val[id]);
+    parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
+      Frame& own = frame();
+      for (size_t k = 0; k < rows.size(); ++k) own.val[segment.row_values[k]] = rows[k];
+      for (int64_t p = begin; p < end; ++p)
+        fold_tiles(own, segment, tiles, count * p / pieces, count * (p + 1) / pieces, base, row, &parts[static_cast<size_t>(p) * NPU_MAX_FOLDS]);
+    });
+    for (size_t k = 0; k < segment.folds.size(); ++k) {
+      acc[k] = parts[k];
+      for (int64_t p = 1; p < pieces; ++p) merge(f, segment.folds[k], acc[k], parts[static_cast<size_t>(p) * NPU_MAX_FOLDS + k]);
+    }
+  }
+
+  // Rows first .. first + rows, neighbours in the last kept dimension, in one tile of rows x m.
+  void run_batch(Frame& f, int64_t first, int64_t rows) {
+    const int64_t m = inner_.total;
+    Tile each, row;
+    std::memset(each.offset, 0, sizeof(int64_t) * static_cast<size_t>(views_));
+    kept_.add_offsets(first, views_, each.offset);
+    std::memcpy(row.offset, each.offset, sizeof(int64_t) * static_cast<size_t>(views_));
+    each.rows = rows;
+    each.cols = m;
+    each.n = rows * m;
+    each.row_stride = kept_.stride[kept_.rank - 1];
+    each.col_stride = inner_.stride[0];
+    row.cols = row.n = rows;
+    row.row_stride = kZeroStrides;
+    row.col_stride = kept_.stride[kept_.rank - 1];
+    each.position = row.position = first;
+    std::vector<Acc>& acc = accumulators();
+    acc.resize(static_cast<size_t>(rows));
+    std::vector<Ref> saved;
+    for (size_t s = 0; s < plan_.segments.size(); ++s) {
+      const Segment& segment = plan_.segments[s];
+      if (segment.kind == NPU_SEGMENT_COMBINE) continue;
+      if (segment.kind == NPU_SEGMENT_ROW) {
+        run_tile(f, segment.begin, segment.end, row);
+        continue;
+      }
+      // In this segment a value of a row stands beside each of the row's elements.
+      saved.clear();
+      for (size_t k = 0; k < segment.row_values.size(); ++k) {
+        const int id = segment.row_values[k];
+        saved.push_back(f.val[id]);
+        if (f.val[id].uniform || rows == 1) {
+          f.val[id].uniform = true;
+          continue;
+        }
+        const int log_size = log_size_of(plan_.ops[id].dtype);
+        char* to = f.temp(expanded_ + static_cast<int>(k));
+        for (int64_t r = 0; r < rows; ++r)
+          f.k->gather[log_size](to + ((r * m) << log_size), f.val[id].ptr + (r << log_size), 0, m);
+        f.val[id].ptr = to;
+      }
+      run_tile(f, segment.begin, segment.end, each);
+      int slot = 0;
+      for (const FoldPlan& fold : segment.folds) {
+        for (Acc& a : acc) begin(fold, a);
+        accumulate(f, fold, acc.data(), rows, m);
+        char* members[NPU_MAX_TUPLE];
+        for (int j = 0; j < fold.members; ++j) members[j] = result(f, s, slot + j);
+        for (int64_t r = 0; r < rows; ++r) finish(fold, acc[static_cast<size_t>(r)], members, r);
+        publish(f, fold, members, rows == 1);
+        slot += fold.members + 1;
+      }
+      for (size_t k = 0; k < segment.row_values.size(); ++k) f.val[segment.row_values[k]] = saved[k];
+    }
+  }
+
+  static std::vector<Acc>& accumulators() {
+    thread_local std::vector<Acc> list;
+    return list;
+  }
+
+  // One tile of kept points; the folded points one after the other.
+  void run_lanes(const Tiling& tiling, int64_t index) {
+    Frame& f = frame();
+    Tile row, each;
+    tiling.at(index, nullptr, row);
+    for (size_t s = 0; s < plan_.segments.size(); ++s) {
+      const Segment& segment = plan_.segments[s];
+      if (segment.kind == NPU_SEGMENT_COMBINE) continue;
+      if (segment.kind == NPU_SEGMENT_ROW) {
+        run_tile(f, segment.begin, segment.end, row);
+        continue;
+      }
+      Lanes lanes[NPU_MAX_FOLDS];
+      int slot = 0;
+      for (size_t k = 0; k < segment.folds.size(); ++k) {
+        for (int j = 0; j < segment.folds[k].members; ++j) lanes[k].member[j] = result(f, s, slot + j);
+        lanes[k].partial = result(f, s, slot + segment.folds[k].members);
+        slot += segment.folds[k].members + 1;
+        begin(f, segment.folds[k], lanes[k], row.n);
+      }
+      each.rows = row.rows;
+      each.cols = row.cols;
+      each.n = row.n;
+      each.row_stride = row.row_stride;
+      each.col_stride = row.col_stride;
+      each.position = row.position;
+      std::memcpy(each.offset, row.offset, sizeof(int64_t) * static_cast<size_t>(views_));
+      int64_t point[NPU_MAX_RANK] = {};
+      for (int64_t i = 0; i < inner_.total; ++i) {
+        run_tile(f, segment.begin, segment.end, each);
+        for (size_t k = 0; k < segment.folds.size(); ++k) accumulate(f, segment.folds[k], lanes[k], row.n);
+        for (int d = inner_.rank - 1; d >= 0; --d) {
+          const bool more = ++point[d] < inner_.size[d];
+          const int64_t moved = more ? 1 : 1 - inner_.size[d];
+          for (int v = 0; v < views_; ++v) each.offset[v] += moved * inner_.stride[d][v];
+          if (more) break;
+          point[d] = 0;
+        }
+      }
+      for (size_t k = 0; k < segment.folds.size(); ++k) {
+        finish(f, segment.folds[k], lanes[k], row.n);
+        publish(f, segment.folds[k], lanes[k].member, row.n == 1);
+      }
+    }
+  }
+
+  const Job& job_;
+  const Plan& plan_;
+  FailureSink& sink_;
+  Space kept_, inner_;
+  int views_ = 0, leader_ = kNone, extra_ = 0, expanded_ = 0;
+  bool lanes_ = true;
+  int64_t block_ = kBlock;
+  std::vector<int> results_;  // first temporary of each segment's folds
+};
+
+}  // namespace
+
+bool run_reduce(const Job& job, Failure& failure) {
+  FailureSink sink;
+  Reduce(job, sink).run();
+  return sink.finish(failure);
+}
+
+}  // namespace cmodel

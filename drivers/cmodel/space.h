@@ -1,0 +1,52 @@
+// The index space of a command, or a part of it, with dimensions merged where every view allows it.
+#pragma once
+#include <cstdint>
+
+#include "drivers/cmodel/job.h"
+#include "drivers/cmodel/plan.h"
+
+namespace cmodel {
+
+constexpr int kMaxViews = NPU_MAX_OPERANDS + NPU_MAX_RANK + 1;
+
+struct Space {
+  int rank = 0;
+  int64_t total = 1;
+  int64_t size[NPU_MAX_RANK];
+  int64_t stride[NPU_MAX_RANK][kMaxViews];  // in elements, by dimension and view
+
+  // Dimensions first .. last of the command. `order_by`: a view whose strides decide the order (outermost first), where
+  // the order of points cannot be seen; kNone keeps the command's order.
+  void set(const Job& job, const Plan& plan, int first, int last, int order_by = kNone);
+  // Adds the offsets of point `index` (in row-major order) to out[0 .. views).
+  void add_offsets(int64_t index, int views, int64_t* out) const;
+};
+
+// A block of points: rows x cols of two dimensions. offset[v] is the element of view v at its first point.
+struct Tile {
+  int64_t rows = 1, cols = 1, n = 1;
+  const int64_t* row_stride = nullptr;
+  const int64_t* col_stride = nullptr;
+  int64_t position = 0;  // in the order of the command: the failure that comes first is reported
+  int64_t offset[kMaxViews];
+};
+
+extern const int64_t kZeroStrides[kMaxViews];
+
+// Cuts a space into tiles of at most `block` points over its last two dimensions; the others are walked.
+class Tiling {
+ public:
+  Tiling(const Space& space, int views, int64_t block, bool square);
+  int64_t count() const { return count_; }
+  int64_t points() const { return rows_ * cols_; }
+  // Tile number `index`, its offsets added to `base`.
+  void at(int64_t index, const int64_t* base, Tile& tile) const;
+
+ private:
+  const Space& space_;
+  int views_, outer_;  // dimensions walked
+  int64_t rows_ = 1, cols_ = 1;
+  int64_t row_tiles_ = 1, col_tiles_ = 1, count_ = 1;
+};
+
+}  // namespace cmodel
