@@ -1,0 +1,81 @@
+// Which ops ran on the CPU, and what to do about it.
+#include <c10/util/Exception.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <iostream>
+#include <mutex>
+
+#include "csrc/aten/fallback.h"
+
+namespace torch_npu::fallback {
+namespace {
+
+// A bad value must not break `import torch`, so it is reported and the default taken.
+Mode mode_from_environment() noexcept {
+  const char* text = std::getenv("TORCH_NPU_FALLBACK");
+  if (text == nullptr || *text == '\0') {
+    return Mode::Warn;
+  }
+  try {
+    return parse_mode(text);
+  } catch (const c10::Error& error) {
+    std::cerr << "torch_npu: TORCH_NPU_FALLBACK: " << error.what_without_backtrace() << '\n';
+    return Mode::Warn;
+  }
+}
+
+std::atomic<Mode> g_mode{mode_from_environment()};
+std::mutex g_mutex;
+
+std::map<std::string, uint64_t>& table() {
+  static auto* counts = new std::map<std::string, uint64_t>();  // outlives ops that run at exit
+  return *counts;
+}
+
+}  // namespace
+
+Mode parse_mode(const std::string& text) {
+  if (text == "warn") return Mode::Warn;
+  if (text == "quiet") return Mode::Quiet;
+  if (text == "error") return Mode::Error;
+  TORCH_CHECK_VALUE(false, "expected one of warn, quiet, error, got \"", text, "\"");
+}
+
+Mode mode() noexcept {
+  return g_mode.load(std::memory_order_relaxed);
+}
+
+void set_mode(Mode mode) noexcept {
+  g_mode.store(mode, std::memory_order_relaxed);
+}
+
+std::map<std::string, uint64_t> counts() {
+  std::lock_guard lock(g_mutex);
+  return table();
+}
+
+void reset() {
+  std::lock_guard lock(g_mutex);
+  table().clear();
+}
+
+void note(const std::string& op) {
+  const Mode now = mode();
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      now != Mode::Error, op,
+      " has no npu kernel for this call, and TORCH_NPU_FALLBACK=error forbids running it on the "
+      "CPU: set it to warn or quiet, or give the driver the command");
+  bool first = false;
+  {
+    std::lock_guard lock(g_mutex);
+    first = ++table()[op] == 1;
+  }
+  if (first && now == Mode::Warn) {
+    TORCH_WARN("npu: ", op,
+               " has no npu kernel for this call and ran on the CPU (data is copied there and back). "
+               "torch_npu.fallback.report() lists all; TORCH_NPU_FALLBACK=error forbids it, =quiet silences this.");
+  }
+}
+
+}  // namespace torch_npu::fallback

@@ -1,0 +1,46 @@
+// From a TensorIterator to one MAP or REDUCE command. Operand numbers in the program are the iterator's: outputs first,
+// then inputs.
+#pragma once
+#include <ATen/TensorIterator.h>
+
+#include <array>
+#include <atomic>
+#include <initializer_list>
+
+#include "csrc/aten/types.h"
+#include "csrc/core/launch.h"
+
+namespace torch_npu {
+
+// One program in up to six versions, one per compute type: `$t` in the text stands for that type.
+class TypedKernel {
+ public:
+  explicit constexpr TypedKernel(const char* text) : text_(text) {}
+  Kernel& of(npu_dtype compute) {
+    Kernel* kernel = kernels_[compute].load(std::memory_order_acquire);
+    return kernel ? *kernel : make(compute);
+  }
+
+ private:
+  Kernel& make(npu_dtype compute);
+  const char* text_;
+  std::array<std::atomic<Kernel*>, NPU_DTYPE_COUNT> kernels_{};
+};
+
+// How a number (a 0-d CPU tensor) meets the other operands.
+enum class Numbers {
+  kCompute,  // in the precision of the computation, as PyTorch's arithmetic does
+  kRounded   // rounded to the common type first, as PyTorch's comparisons do
+};
+
+// The type to compute in: the iterator's common type. Throws Unsupported for types that no command carries.
+npu_dtype iterator_compute_dtype(const at::TensorIteratorBase& iter);
+
+void launch_map(at::TensorIteratorBase& iter, Kernel& kernel, const char* label,
+                std::initializer_list<npu_scalar> params = {}, Numbers numbers = Numbers::kCompute);
+
+// The iterator is a reduction (config is_reduction): dimensions where output 0 has stride 0 are folded.
+void launch_reduce(at::TensorIteratorBase& iter, Kernel& kernel, const char* label,
+                   std::initializer_list<npu_scalar> params = {});
+
+}  // namespace torch_npu

@@ -1,0 +1,16 @@
+// What the files of csrc/core need of each other and nobody else does.
+#pragma once
+#include "csrc/core/device.h"
+
+namespace torch_npu {
+
+// stream.cpp: makes the default stream of a device that is being opened.
+void open_streams(Device& device);
+// allocator.cpp: makes its memory cache.
+void open_memory(Device& device);
+// launch.cpp: reads TORCH_NPU_BLOCKING, once.
+void read_launch_settings();
+// launch.cpp: from now on submit throws the sentence about forked processes.
+void forbid_launches() noexcept;
+
+}  // namespace torch_npu

@@ -1,0 +1,12 @@
+// The text of an out-of-memory error: what a person needs in order to act.
+#pragma once
+#include <string>
+
+#include "csrc/core/caching/types.h"
+#include "csrc/core/device.h"
+
+namespace torch_npu {
+
+std::string describe_out_of_memory(const Device& device, const caching::OutOfMemory& why);
+
+}  // namespace torch_npu

@@ -1,0 +1,8 @@
+// Precompiled for every file of csrc: what nearly all of them need, and nothing that changes often.
+#pragma once
+#include <ATen/TensorIterator.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+#include <c10/util/Exception.h>
+#include <torch/library.h>

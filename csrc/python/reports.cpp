@@ -1,0 +1,37 @@
+// What ran where: ops on the CPU, commands on the device.
+#include "csrc/aten/fallback.h"
+
+#include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
+
+#include "csrc/core/launch.h"
+#include "csrc/python/bindings.h"
+
+namespace py = pybind11;
+
+namespace torch_npu {
+
+void bind_reports(py::module_& m) {
+  m.def("fallback_counts", [] { return fallback::counts(); });
+  m.def("fallback_reset", [] { fallback::reset(); });
+  m.def("fallback_mode", [] {
+    switch (fallback::mode()) {
+      case fallback::Mode::Warn:
+        return "warn";
+      case fallback::Mode::Quiet:
+        return "quiet";
+      case fallback::Mode::Error:
+        return "error";
+    }
+    return "?";
+  });
+  m.def("fallback_set_mode",
+        torch::wrap_pybind_function([](const std::string& text) { fallback::set_mode(fallback::parse_mode(text)); }));
+  m.def("native_counting", [](bool on) { count_ops(on); });
+  m.def("native_counts", [] { return native_counts(); });
+  m.def("native_reset", [] { reset_native_counts(); });
+  m.def("is_blocking", [] { return is_blocking(); });
+  m.def("set_blocking", [](bool on) { set_blocking(on); });
+}
+
+}  // namespace torch_npu
