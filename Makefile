@@ -1,0 +1,74 @@
+# Two commands matter: `make demo` and `make test`. Both prepare .venv, build, and run; a second run starts in seconds.
+PYTHON ?= python3
+JOBS ?= $(shell nproc)
+WERROR ?= OFF
+TEST ?= tests
+
+VENV := .venv
+BIN := $(CURDIR)/$(VENV)/bin
+export PATH := $(BIN):$(PATH)
+
+# Stamps carry what they depend on in their name, so a changed pin installs again and nothing else does.
+REQUIREMENTS := $(VENV)/.requirements-$(shell cksum < requirements.txt | cut -d' ' -f1)
+INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml torch_npu/version.py | cksum | cut -d' ' -f1)
+CPP := $(shell find csrc drivers include support tools tests -name '*.cpp' -o -name '*.c' -o -name '*.h' 2>/dev/null)
+
+.PHONY: help build install test demo bench sanitize format lint clean
+
+help:
+	@echo "make demo      train LeNet on npu:0, compare with the CPU, show native ops and fallbacks"
+	@echo "make test      build and run the tests (TEST=tests/test_memory.py for a part)"
+	@echo "make build     .venv, libraries, drivers (WERROR=ON: warnings are errors)"
+	@echo "make bench     host cost per op, and large ops against the CPU"
+	@echo "make sanitize  drivers and allocator under AddressSanitizer and ThreadSanitizer"
+	@echo "make format    ruff and clang-format, in place"
+	@echo "make lint      what CI checks besides tests: formatting, layers"
+	@echo "make clean     remove build output, keep .venv"
+
+$(REQUIREMENTS): requirements.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -r requirements.txt
+	@rm -f $(VENV)/.requirements-*
+	@touch $@
+
+build/build.ninja: $(REQUIREMENTS)
+	cmake -S . -B build -G Ninja -DPython3_EXECUTABLE=$(BIN)/python -DNPU_WERROR=$(WERROR)
+
+build: build/build.ninja
+	@grep -q '^NPU_WERROR:BOOL=$(WERROR)$$' build/CMakeCache.txt || cmake -S . -B build -DNPU_WERROR=$(WERROR)
+	@ninja -C build -j$(JOBS) --quiet
+
+# The entry point that makes `import torch` load the device. In place: nothing is copied, nothing is compiled.
+$(INSTALLED): $(REQUIREMENTS)
+	TORCH_NPU_BUILD=skip $(BIN)/python -m pip install --disable-pip-version-check --quiet \
+	  --no-build-isolation --no-deps -e .
+	@rm -f $(VENV)/.installed-*
+	@touch $@
+
+install: build $(INSTALLED)
+
+test: install
+	$(BIN)/python -m pytest $(TEST)
+
+demo: install
+	$(BIN)/python examples/lenet_digits.py
+
+bench: install
+	$(BIN)/python -m torch_npu bench dispatch
+	$(BIN)/python -m torch_npu bench basic
+
+sanitize: $(REQUIREMENTS)
+	.ci/sanitize address,undefined build-asan $(JOBS)
+	.ci/sanitize thread build-tsan $(JOBS)
+
+format: $(REQUIREMENTS)
+	ruff check --fix --quiet . && ruff format --quiet .
+	clang-format -i $(CPP)
+
+lint: $(REQUIREMENTS)
+	ruff check . && ruff format --check --quiet .
+	clang-format --dry-run -Werror $(CPP)
+	$(BIN)/python tools/check_layers.py
+
+clean:
+	rm -rf build build-asan build-tsan torch_npu/lib torch_npu/_C*.so torch_npu/_build_info.py *.egg-info

@@ -1,0 +1,91 @@
+"""Shared by all tests: two C model devices unless TORCH_NPU_DRIVER says otherwise, and Python in a child process."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+os.environ.setdefault("TORCH_NPU_DRIVER", "cmodel:devices=2")
+
+import pytest
+import torch
+
+import torch_npu
+
+ROOT = Path(__file__).resolve().parent.parent
+LIBRARIES = ROOT / "torch_npu" / "lib"
+
+
+class Finished:
+    """What a child process said."""
+
+    def __init__(self, result: subprocess.CompletedProcess):
+        self.status, self.out, self.err = result.returncode, result.stdout, result.stderr
+
+    def lines(self) -> list[str]:
+        assert self.status == 0, self.err
+        return self.out.splitlines()
+
+
+@pytest.fixture
+def python():
+    """Runs a piece of Python in a new process: python(code, TORCH_NPU_DRIVER="template"). None removes a variable."""
+
+    def run(code: str, *arguments: str, timeout: float = 120, **variables: str | None) -> Finished:
+        environment = {**os.environ, **variables}
+        environment = {name: value for name, value in environment.items() if value is not None}
+        command = [sys.executable, "-c", textwrap.dedent(code), *arguments]
+        return Finished(
+            subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment, cwd=ROOT)
+        )
+
+    return run
+
+
+@pytest.fixture
+def module():
+    """Runs python -m torch_npu with arguments."""
+
+    def run(*arguments: str, timeout: float = 300, **variables: str) -> Finished:
+        environment = {**os.environ, **variables}
+        command = [sys.executable, "-m", "torch_npu", *arguments]
+        return Finished(
+            subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment, cwd=ROOT)
+        )
+
+    return run
+
+
+@pytest.fixture
+def two_devices():
+    if torch.npu.device_count() < 2:
+        pytest.skip("needs two devices: TORCH_NPU_DRIVER=cmodel:devices=2")
+
+
+@pytest.fixture
+def cmodel():
+    """For what only a driver that runs commands, and runs them asynchronously, can show."""
+    if torch.npu.get_device_properties(0).driver != "cmodel":
+        pytest.skip("needs the C model on npu:0")
+
+
+@pytest.fixture
+def broken_driver():
+    """The path of a driver of tests/drivers that fails on purpose."""
+
+    def path(name: str) -> str:
+        found = LIBRARIES / "testing" / f"libnpu_{name}.so"
+        assert found.exists(), f"{found} is not built"
+        return str(found)
+
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _device_as_found():
+    """Every test starts on npu:0 and its default stream, with fallbacks allowed, and must leave the device working."""
+    torch.npu.set_device(0)
+    with torch_npu.fallback.mode("quiet"):
+        yield
+    torch.npu.synchronize()

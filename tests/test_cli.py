@@ -1,0 +1,81 @@
+"""python -m torch_npu, and the pages made from code."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from torch_npu import config
+from torch_npu.cli import config as config_command
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_info_names_driver_device_and_memory(module):
+    result = module("info", TORCH_NPU_DRIVER="cmodel:memory=256M")
+    assert result.status == 0
+    assert "npu:0" in result.out and "256 of 256 MiB free" in result.out and "MATMUL" in result.out
+
+
+def test_info_for_programs(module):
+    facts = json.loads(module("info", "--json", TORCH_NPU_DRIVER="template,cmodel").out)
+    assert [d["device"] for d in facts["devices"]] == ["npu:0", "npu:1"]
+    assert [d["driver"] for d in facts["devices"]] == ["template", "cmodel"]
+    assert facts["devices"][0]["commands"] == [] and "MAP" in facts["devices"][1]["commands"]
+    assert [d["devices"] for d in facts["drivers"]] == [["npu:0"], ["npu:1"]]
+
+
+def test_info_with_an_unknown_driver_fails_and_says_why(module):
+    result = module("info", TORCH_NPU_DRIVER="nonsense")
+    assert result.status == 1
+    assert "nonsense" in result.out and "cmodel" in result.out
+
+
+@pytest.mark.parametrize("command", [(), ("info",), ("bench",), ("bench", "dispatch"), ("driver-test",), ("config",)])
+def test_help_everywhere(module, command):
+    result = module(*command, "--help")
+    assert result.status == 0 and "usage: python -m torch_npu" in result.out
+
+
+def test_wrong_command_line_is_status_2(module):
+    assert module("nonsense").status == 2
+    assert module().status == 2
+
+
+def test_driver_test_passes_for_the_template(module):
+    assert module("driver-test", "template").status == 0
+
+
+def test_driver_test_of_an_unknown_driver(module):
+    result = module("driver-test", "nonsense")
+    assert result.status == 2
+    assert "expected a driver's name (cmodel, template) or the path of a shared library, got nonsense" in result.err
+
+
+def test_bench_dispatch_compares_every_op_with_the_cpu(module):
+    rows = json.loads(module("bench", "dispatch", "--quick", "--json").out)
+    assert {"a + b, 4 elements", "empty(1024)", "view"} <= {row["op"] for row in rows}
+    assert all(row["cpu_us"] > 0 and row["npu_us"] > 0 for row in rows)
+
+
+def test_config_shows_values(module):
+    result = module("config", TORCH_NPU_FALLBACK="error")
+    assert ["TORCH_NPU_FALLBACK", "error", "warn"] in [line.split() for line in result.lines()]
+
+
+def test_configuration_page_is_up_to_date():
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    assert page == config_command.markdown(), "run: python -m torch_npu config --markdown > docs/configuration.md"
+
+
+def test_every_variable_in_the_code_is_documented():
+    import re
+
+    documented = {s.name for _, settings in config.TABLES for s in settings}
+    found = set()
+    for folder in ("csrc", "drivers", "support", "torch_npu"):
+        for file in (ROOT / folder).rglob("*"):
+            if file.suffix in (".cpp", ".c", ".h", ".py"):
+                text = file.read_text()
+                found |= set(re.findall(r'(?:getenv|environ\.get|environ)[(\[]\s*"([A-Z_]+)"', text))
+    assert found - documented == set()

@@ -1,0 +1,112 @@
+"""import torch loads the device, cheaply, and is never broken by it."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import torch_npu
+
+PACKAGE = Path(torch_npu.__file__).parent
+
+
+def test_import_torch_alone_makes_the_device_known(python):
+    assert python("import torch; print(torch.ones(2, device='npu').device)").lines() == ["npu:0"]
+
+
+def test_import_torch_npu_first_works(python):
+    assert python("import torch_npu, torch; print(torch.ones(2, device='npu').cpu().tolist())").lines() == [
+        "[1.0, 1.0]"
+    ]
+
+
+def test_import_works_without_autoload(python):
+    code = """
+        import torch
+        print(hasattr(torch, "npu"))
+        import torch_npu
+        print(torch.ones(2, device="npu").is_npu)
+    """
+    assert python(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0").lines() == ["False", "True"]
+
+
+def test_autoload_can_be_called_again(python):
+    code = """
+        import torch_npu
+        torch_npu._autoload()
+        torch_npu._autoload()
+        import torch
+        print(torch.npu.is_available())
+    """
+    assert python(code).lines() == ["True"]
+
+
+def test_import_loads_no_driver_and_nothing_heavy(python):
+    code = """
+        import os
+        os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+        import sys, torch
+        before = set(sys.modules)
+        import torch_npu
+        new = set(sys.modules) - before
+        print([m for m in new if m.split(".")[0] != "torch_npu" and not m.startswith("torch.npu")])
+        print(torch.npu.is_initialized())
+        print("cmodel" in open("/proc/self/maps").read())
+    """
+    heavy, initialized, mapped = python(code).lines()
+    assert not any(name in heavy for name in ("dynamo", "inductor", "numpy", "sympy"))
+    assert (initialized, mapped) == ("False", "False")
+
+
+def test_version_and_include_path():
+    assert torch_npu.__version__.count(".") == 2
+    assert (Path(torch_npu.include_path()) / "npu" / "runtime.h").is_file()
+
+
+def test_unknown_attribute_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = torch_npu.nonsense
+
+
+def copy_of_package(folder: Path) -> Path:
+    """A torch_npu of its own, without libraries, found before the installed one."""
+    shutil.copytree(PACKAGE, folder / "torch_npu", ignore=shutil.ignore_patterns("*.so", "lib", "__pycache__"))
+    return folder / "torch_npu"
+
+
+def run_in(folder: Path, code: str) -> subprocess.CompletedProcess:
+    code = f"import sys; sys.path.insert(0, {str(folder)!r})\n{code}"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=folder)
+
+
+def test_library_for_another_torch_leaves_import_torch_working_and_says_so(tmp_path):
+    (copy_of_package(tmp_path) / "_build_info.py").write_text('torch_version = "2.9.1"\n')
+    result = run_in(tmp_path, "import torch; print(torch.ones(2).sum().item())")
+    assert (result.returncode, result.stdout.strip()) == (0, "2.0")
+    assert "torch_npu was built for torch 2.9, found 2." in result.stderr
+    assert "pip install --no-build-isolation ." in result.stderr
+
+
+def test_library_for_another_torch_is_an_import_error_of_torch_npu(tmp_path):
+    (copy_of_package(tmp_path) / "_build_info.py").write_text('torch_version = "2.9.1"\n')
+    result = run_in(tmp_path, "import warnings; warnings.simplefilter('ignore')\nimport torch\nimport torch_npu")
+    assert result.returncode == 1
+    assert result.stderr.strip().splitlines()[-1].startswith("ImportError: torch_npu was built for torch 2.9, found 2.")
+
+
+def test_package_that_is_not_built_says_how_to_build_it(tmp_path):
+    (copy_of_package(tmp_path) / "_build_info.py").write_text("raise ImportError")  # as if absent
+    result = run_in(tmp_path, "import torch; print('alive')")
+    assert result.stdout.strip() == "alive"
+    assert "torch_npu is not built: run `make build`" in result.stderr
+
+
+def test_library_that_cannot_be_loaded_is_named(tmp_path):
+    package = copy_of_package(tmp_path)
+    extension = next(PACKAGE.glob("_C*.so")).name
+    (package / extension).write_bytes(b"not a library")
+    result = run_in(tmp_path, "import torch; print('alive')")
+    assert result.stdout.strip() == "alive"
+    assert "the npu device is not available" in result.stderr and extension in result.stderr

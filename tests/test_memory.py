@@ -1,0 +1,188 @@
+"""What the allocator says about memory, its limits, and that nothing is lost."""
+
+import gc
+
+import pytest
+import torch
+
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    gc.collect()
+    torch.npu.synchronize()
+    torch.npu.empty_cache()
+    torch.npu.reset_peak_memory_stats()
+
+
+def test_a_tensor_is_counted_while_it_lives():
+    before = torch.npu.memory_allocated()
+    x = torch.empty(4 * MIB, dtype=torch.uint8, device="npu")
+    assert torch.npu.memory_allocated() == before + 4 * MIB
+    del x
+    assert torch.npu.memory_allocated() == before
+
+
+def test_peak_stays_and_can_be_reset():
+    before = torch.npu.memory_allocated()
+    x = torch.empty(8 * MIB, dtype=torch.uint8, device="npu")
+    del x
+    assert torch.npu.max_memory_allocated() == before + 8 * MIB
+    torch.npu.reset_peak_memory_stats()
+    assert torch.npu.max_memory_allocated() == before
+
+
+def test_freed_memory_is_cached_and_empty_cache_gives_it_back():
+    start = torch.npu.memory_reserved()
+    free = torch.npu.mem_get_info()[0]
+    x = torch.empty(64 * MIB, dtype=torch.uint8, device="npu")
+    del x
+    assert torch.npu.memory_reserved() >= start + 64 * MIB
+    assert torch.npu.mem_get_info()[0] <= free - 64 * MIB
+    torch.npu.empty_cache()
+    assert torch.npu.memory_reserved() == start
+    assert torch.npu.mem_get_info()[0] == free
+
+
+def test_cached_memory_serves_the_next_tensor():
+    x = torch.empty(16 * MIB, dtype=torch.uint8, device="npu")
+    address = x.data_ptr()
+    del x
+    taken = torch.npu.memory_stats()["num_device_alloc"]
+    assert torch.empty(16 * MIB, dtype=torch.uint8, device="npu").data_ptr() == address
+    assert torch.npu.memory_stats()["num_device_alloc"] == taken
+
+
+def test_stats_have_cudas_keys_and_agree_with_torch_accelerator():
+    stats = torch.npu.memory_stats()
+    for kind in ("allocation", "segment", "active", "inactive_split", "allocated_bytes", "reserved_bytes"):
+        for pool in ("all", "small_pool", "large_pool"):
+            for metric in ("current", "peak", "allocated", "freed"):
+                assert stats[f"{kind}.{pool}.{metric}"] >= 0
+    assert list(stats) == sorted(stats)
+    assert torch.accelerator.memory.memory_allocated() == torch.npu.memory_allocated()
+    assert torch.accelerator.memory.max_memory_reserved() == torch.npu.max_memory_reserved()
+    assert torch.accelerator.memory.memory_stats() == stats
+
+
+def test_accumulated_stats_can_be_reset():
+    torch.empty(MIB, device="npu")
+    torch.npu.reset_accumulated_memory_stats()
+    assert torch.npu.memory_stats()["allocated_bytes.all.freed"] == 0
+
+
+def test_devices_are_counted_apart(two_devices):
+    before = torch.npu.memory_allocated(0), torch.npu.memory_allocated("npu:1")
+    x = torch.empty(MIB, dtype=torch.uint8, device="npu:1")
+    assert (torch.npu.memory_allocated(0), torch.npu.memory_allocated("npu:1")) == (before[0], before[1] + x.numel())
+
+
+def test_summary_is_a_table_for_people():
+    x = torch.empty(32 * MIB, dtype=torch.uint8, device="npu")
+    text = torch.npu.memory_summary()
+    assert "npu:0" in text and "32.0 MiB" in text and "large pool" in text
+    assert "large pool" not in torch.npu.memory_summary(abbreviated=True)
+    del x
+
+
+def test_snapshot_has_the_block_of_a_tensor():
+    x = torch.empty(5 * MIB, dtype=torch.uint8, device="npu")
+    segments = [s for s in torch.npu.memory_snapshot() if s["device"] == 0]
+    holders = [s for s in segments if s["address"] <= x.data_ptr() < s["address"] + s["total_size"]]
+    assert len(holders) == 1
+    blocks = [b for b in holders[0]["blocks"] if b["address"] == x.data_ptr()]
+    assert [(b["state"], b["size"] >= 5 * MIB) for b in blocks] == [("active_allocated", True)]
+    assert sum(b["size"] for b in holders[0]["blocks"]) == holders[0]["total_size"]
+    assert sum(s["total_size"] for s in segments) == torch.npu.memory_reserved(0)
+
+
+def test_fraction_caps_the_process():
+    total = torch.npu.mem_get_info()[1]
+    before = torch.npu.get_per_process_memory_fraction()
+    torch.npu.set_per_process_memory_fraction((torch.npu.memory_reserved() + 64 * MIB) / total)
+    try:
+        torch.empty(16 * MIB, dtype=torch.uint8, device="npu")
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.empty(256 * MIB, dtype=torch.uint8, device="npu")
+    finally:
+        torch.npu.set_per_process_memory_fraction(before)
+    assert torch.empty(256 * MIB, dtype=torch.uint8, device="npu").numel() == 256 * MIB
+
+
+@pytest.mark.parametrize(("fraction", "error"), [(1.5, ValueError), (-0.1, ValueError), ("half", TypeError)])
+def test_bad_fraction_is_refused(fraction, error):
+    with pytest.raises(error, match="expected a fraction"):
+        torch.npu.set_per_process_memory_fraction(fraction)
+
+
+def test_more_than_the_device_is_out_of_memory_and_the_device_goes_on():
+    free, total = torch.npu.mem_get_info()
+    with pytest.raises(torch.OutOfMemoryError) as caught:
+        torch.empty(2 * total, dtype=torch.uint8, device="npu")
+    text = str(caught.value)
+    assert "npu:0" in text and "GiB" in text or "MiB" in text
+    assert torch.npu.memory_stats()["num_ooms"] >= 1
+    assert torch.ones(4, device="npu").sum().item() == 4
+    assert torch.npu.mem_get_info()[0] == free or torch.npu.memory_reserved() > 0
+
+
+def test_a_full_device_drops_its_cache_before_it_gives_up(python):
+    code = """
+        import torch
+        x = torch.empty(100 << 20, dtype=torch.uint8, device="npu")
+        del x
+        y = torch.empty(180 << 20, dtype=torch.uint8, device="npu")
+        print(torch.npu.memory_stats()["num_alloc_retries"])
+    """
+    assert python(code, TORCH_NPU_DRIVER="cmodel:memory=256M").lines() == ["1"]
+
+
+def test_memory_returns_to_zero_after_training(python):
+    code = """
+        import gc, torch
+        model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8)).npu()
+        optimizer = torch.optim.Adam(model.parameters())
+        for _ in range(20):
+            optimizer.zero_grad()
+            loss = model(torch.randn(16, 32, device="npu")).square().mean()
+            loss.backward()
+            optimizer.step()
+        print(torch.npu.memory_allocated() > 0)
+        del model, optimizer, loss
+        gc.collect()
+        torch.npu.synchronize()
+        print(torch.npu.memory_allocated())
+        torch.npu.empty_cache()
+        print(torch.npu.memory_reserved())
+        free, total = torch.npu.mem_get_info()
+        print(total - free)
+    """
+    assert python(code, TORCH_NPU_FALLBACK="quiet").lines() == ["True", "0", "0", "0"]
+
+
+def test_storage_resize_frees_and_takes_memory():
+    x = torch.ones(4 * MIB, dtype=torch.uint8, device="npu")
+    before = torch.npu.memory_allocated()
+    x.untyped_storage().resize_(0)
+    assert torch.npu.memory_allocated() == before - 4 * MIB
+    x.untyped_storage().resize_(4 * MIB)
+    assert torch.npu.memory_allocated() == before
+    assert x.fill_(3).sum(dtype=torch.int64).item() == 3 * 4 * MIB
+
+
+def test_pinned_memory_is_known_and_copies_both_ways():
+    host = torch.arange(1000.0).pin_memory()
+    back = torch.empty(1000, pin_memory=True)
+    assert host.is_pinned() and back.is_pinned() and not torch.arange(3).is_pinned()
+    back.copy_(host.to("npu", non_blocking=True), non_blocking=True)
+    torch.npu.synchronize()
+    assert torch.equal(back, host)
+    assert torch.npu.host_memory_stats()["allocated_bytes.current"] >= 8000
+
+
+def test_deprecated_names_say_the_new_one():
+    with pytest.warns(FutureWarning, match="memory_reserved"):
+        assert torch.npu.memory_cached() == torch.npu.memory_reserved()
+    with pytest.warns(FutureWarning, match="reset_peak_memory_stats"):
+        torch.npu.reset_max_memory_allocated()

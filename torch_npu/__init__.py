@@ -1,0 +1,60 @@
+"""torch_npu: PyTorch on any chip that brings eight commands.
+
+`import torch` loads this package by itself (entry point group torch.backends), so that
+`torch.ones(2, device="npu")` works; `import torch_npu` gives its own tools as well.
+"""
+
+import sys
+import warnings
+
+from torch_npu.version import __version__
+
+__all__ = ["__version__", "config", "drivers", "fallback", "include_path", "native", "native_report", "npu"]
+
+_ready = False
+
+
+def _autoload() -> None:
+    """Called by `import torch`. Never breaks it: a failure warns here, and `import torch_npu` raises it."""
+    if _ready or not _in_torch_import:  # `import torch_npu` came first: it finishes the work itself, below
+        return
+    try:
+        _setup()
+    except Exception as error:
+        for name in [n for n in sys.modules if n == "torch_npu" or n.startswith("torch_npu.")]:
+            del sys.modules[name]  # so that `import torch_npu` tries again and raises
+        warnings.warn(f"the npu device is not available: {error}", stacklevel=2)
+
+
+def _setup() -> None:
+    """Makes the device known to torch. Safe to call again after a failure."""
+    global _ready
+    from torch_npu._build_check import check
+
+    check()
+    from torch_npu import _register
+
+    _register.register()
+    _ready = True
+
+
+def __getattr__(name: str):
+    import importlib
+
+    if name in ("fallback", "native", "config", "npu", "testing"):
+        return importlib.import_module(f"torch_npu.{name}")
+    if name in ("drivers", "driver_error", "include_path"):
+        return getattr(importlib.import_module("torch_npu._info"), name)
+    if name == "native_report":
+        return importlib.import_module("torch_npu.native").report
+    raise AttributeError(f"module 'torch_npu' has no attribute {name!r}")
+
+
+# True while torch itself is being imported: then torch calls _autoload as soon as this module is there, and an
+# exception here would break `import torch`.
+_in_torch_import = "torch" in sys.modules and getattr(sys.modules["torch"].__spec__, "_initializing", False)
+
+if not _in_torch_import:
+    import torch  # noqa: F401  (runs _autoload, which leaves the work to the next line)
+
+    _setup()

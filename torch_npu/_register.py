@@ -1,0 +1,21 @@
+"""Makes the device known to torch: its name, its module, the generated methods."""
+
+
+def register() -> None:
+    import torch
+
+    from torch_npu import _C  # noqa: F401  (first: it may fail, and then torch must be left as it was)
+
+    if torch._C._get_privateuse1_backend_name() != "npu":
+        torch.utils.rename_privateuse1_backend("npu")
+
+    from torch_npu import _dlpack, npu
+
+    if not hasattr(torch, "npu"):
+        torch._register_device_module("npu", npu)
+    if not hasattr(torch.Tensor, "is_npu"):
+        # Tensor.npu(), Module.npu(), Storage.npu(), PackedSequence.npu(), and is_npu on each of them.
+        torch.utils.generate_methods_for_privateuse1_backend(
+            for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
+        )
+    _dlpack.patch()

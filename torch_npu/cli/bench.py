@@ -1,0 +1,153 @@
+"""python -m torch_npu bench: the device against PyTorch's own CPU kernels, in the same run.
+
+Ratios are time on npu / time on CPU for `dispatch` (smaller is better) and CPU / npu for `basic` (larger is better).
+CPU and npu blocks alternate, and medians are compared, so that a busy machine disturbs both alike.
+"""
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+
+from torch_npu.cli.table import table
+
+# What `bench dispatch` has to reach (docs/design.md).
+LIMITS = {"a + b, 4 elements": 1.2, "empty(1024)": 1.2, "view": 1.1}
+
+
+def add(commands) -> None:
+    parser = commands.add_parser("bench", help="host cost per op, and large ops against the CPU")
+    kinds = parser.add_subparsers(dest="kind", metavar="kind", required=True)
+    for name, function, text in (
+        ("dispatch", dispatch, "host cost of small ops, 1 thread, ratio to the CPU"),
+        ("basic", basic, "large ops, speed relative to the CPU"),
+    ):
+        kind = kinds.add_parser(name, help=text)
+        kind.add_argument("--device", default="npu:0")
+        kind.add_argument("--json", action="store_true", help="for programs")
+        kind.add_argument("--quick", action="store_true", help="fewer repetitions")
+        kind.add_argument("--check", action="store_true", help="exit status 1 if a target is missed")
+        kind.set_defaults(run=function)
+
+
+def _block(function: Callable, count: int) -> float:
+    """Seconds per call over one block of calls."""
+    calls = range(count)
+    start = time.perf_counter()
+    for _ in calls:
+        function()
+    return (time.perf_counter() - start) / count
+
+
+def _compare(on_cpu: Callable, on_npu: Callable, settle: Callable, seconds: float, blocks: int) -> tuple[float, float]:
+    """Median seconds per call of the two, blocks alternating; `settle` drains the device outside the clock."""
+    counts = []
+    for function in (on_cpu, on_npu):
+        _block(function, 3)
+        settle()
+        once = max(_block(function, 5), 1e-8)
+        counts.append(max(1, min(100_000, int(seconds / once))))
+    times = ([], [])
+    for _ in range(blocks):
+        for which, function in enumerate((on_cpu, on_npu)):
+            times[which].append(_block(function, counts[which]))
+            settle()
+    return statistics.median(times[0]), statistics.median(times[1])
+
+
+def small_ops(torch, device: str) -> dict[str, Callable]:
+    a, b = torch.rand(4, device=device), torch.rand(4, device=device)
+    m, n = torch.rand(8, 8, device=device), torch.rand(8, 8, device=device)
+    one = torch.ones((), device=device)
+    target = torch.device(device)
+    return {
+        "a + b, 4 elements": lambda: a + b,
+        "empty(1024)": lambda: torch.empty(1024, device=target),
+        "view": lambda: m.view(64),
+        "relu, 4 elements": lambda: torch.relu(a),
+        "mul by a number": lambda: a * 2.0,
+        "mm, 8 x 8": lambda: torch.mm(m, n),
+        "item": lambda: one.item(),
+    }
+
+
+def dispatch(options) -> int:
+    import torch
+
+    torch.set_num_threads(1)
+    rows = []
+    with torch.no_grad():
+        cpu, npu = small_ops(torch, "cpu"), small_ops(torch, options.device)
+        for name in cpu:
+            settle = torch.npu.synchronize
+            c, n = _compare(cpu[name], npu[name], settle, 0.005 if options.quick else 0.02, 9 if options.quick else 31)
+            rows.append({"op": name, "cpu_us": c * 1e6, "npu_us": n * 1e6, "ratio": n / c, "limit": LIMITS.get(name)})
+    return _show(rows, options, better="smaller", unit="us")
+
+
+def large_ops(torch, device: str) -> dict[str, Callable]:
+    torch.manual_seed(0)
+    a, b = torch.rand(1024, 1024).to(device), torch.rand(1024, 1024).to(device)
+    x, y = torch.rand(10_000_000).to(device), torch.rand(10_000_000).to(device)
+    wait = torch.npu.synchronize if device != "cpu" else (lambda: None)
+
+    def timed(function: Callable) -> Callable:
+        def call():
+            function()
+            wait()
+
+        return call
+
+    return {
+        "mm, 1024 float32": timed(lambda: torch.mm(a, b)),
+        "add, 10 M float32": timed(lambda: x + y),
+        "relu, 10 M float32": timed(lambda: torch.relu(x)),
+        "sum, 10 M float32": timed(lambda: x.sum()),
+        "clone, 10 M float32": timed(lambda: x.clone()),
+        "transposed copy, 1024": timed(lambda: a.t().contiguous()),
+    }
+
+
+def basic(options) -> int:
+    import torch
+
+    limits = {"mm, 1024 float32": 0.9, "add, 10 M float32": 0.9}
+    rows = []
+    with torch.no_grad():
+        cpu, npu = large_ops(torch, "cpu"), large_ops(torch, options.device)
+        for name in cpu:
+            settle = torch.npu.synchronize
+            c, n = _compare(cpu[name], npu[name], settle, 0.05 if options.quick else 0.2, 5 if options.quick else 11)
+            rows.append({"op": name, "cpu_us": c * 1e6, "npu_us": n * 1e6, "ratio": c / n, "limit": limits.get(name)})
+        host = torch.rand(10_000_000)
+        on_device = torch.empty(10_000_000, device=options.device)
+        pairs = {
+            "copy to device, 40 MB": lambda: (on_device.copy_(host), torch.npu.synchronize()),
+            "copy to host, 40 MB": lambda: host.copy_(on_device),
+        }
+        other = host.clone()
+        for name, function in pairs.items():
+            c, n = _compare(lambda: other.copy_(host), function, torch.npu.synchronize, 0.05, 5)
+            rows.append({"op": name, "cpu_us": c * 1e6, "npu_us": n * 1e6, "ratio": c / n, "limit": None})
+    return _show(rows, options, better="larger", unit="ms")
+
+
+def _show(rows: list[dict], options, better: str, unit: str) -> int:
+    scale = 1.0 if unit == "us" else 1e-3
+    missed = False
+    lines = []
+    for row in rows:
+        if row["limit"] is not None:
+            row["met"] = row["ratio"] <= row["limit"] if better == "smaller" else row["ratio"] >= row["limit"]
+            missed |= not row["met"]
+        verdict = "" if row["limit"] is None else f"{row['limit']:.1f} {'met' if row['met'] else 'MISSED'}"
+        lines.append(
+            (row["op"], f"{row['cpu_us'] * scale:.2f}", f"{row['npu_us'] * scale:.2f}", f"{row['ratio']:.2f}x")
+        )
+        lines[-1] += (verdict,)
+    if options.json:
+        print(json.dumps(rows, indent=2))
+    else:
+        title = f"npu / cpu ({better} is better)" if better == "smaller" else f"cpu / npu ({better} is better)"
+        print(table(("op", f"cpu {unit}", f"npu {unit}", title, "target"), lines))
+    return int(missed and options.check)

@@ -1,0 +1,126 @@
+"""Every setting, in one table. docs/configuration.md is made from it: python -m torch_npu config --markdown."""
+
+import dataclasses
+import os
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    name: str
+    default: str
+    meaning: str
+    off: str  # what happens without it, or at its default
+
+
+VARIABLES = (
+    Setting(
+        "TORCH_NPU_DRIVER",
+        "cmodel",
+        "The drivers to load, separated by commas; each contributes its devices to npu:0, npu:1, ... A driver is a "
+        "name (`cmodel`, `template`) or the path of a shared library, and may carry options after a colon: "
+        "`cmodel:devices=2:memory=1G`.",
+        "One C model device.",
+    ),
+    Setting(
+        "TORCH_NPU_FALLBACK",
+        "warn",
+        "What happens when an op runs on the CPU: `warn` once per op, `quiet` (only count), `error` (raise).",
+        "One warning per op; counts in `torch_npu.fallback.report()`.",
+    ),
+    Setting(
+        "TORCH_NPU_BLOCKING",
+        "0",
+        "`1`: every launch waits for the device, so that a failure surfaces at the op that caused it.",
+        "Work is asynchronous; a failure surfaces at the next synchronisation and names the op.",
+    ),
+    Setting(
+        "PYTORCH_ALLOC_CONF",
+        "",
+        "The caching allocator's settings, `key:value` pairs separated by commas; the keys are below.",
+        "The defaults below.",
+    ),
+    Setting(
+        "TORCH_DEVICE_BACKEND_AUTOLOAD",
+        "1",
+        "torch's own: `0` keeps `import torch` from loading torch_npu.",
+        "`import torch` makes the npu device known.",
+    ),
+)
+
+BUILD_VARIABLES = (
+    Setting(
+        "TORCH_NPU_BUILD",
+        "",
+        "`skip`: setup.py does not run CMake.",
+        "`pip install` compiles against the torch of the environment.",
+    ),
+    Setting("MAX_JOBS", "number of cores", "Compilers that setup.py runs at a time.", "All cores."),
+)
+
+ALLOCATOR_KEYS = (
+    Setting(
+        "expandable_segments",
+        "False",
+        "`True`: one range of addresses per stream grows, instead of many segments. The driver needs range functions.",
+        "Memory is taken in segments; large ones may fragment.",
+    ),
+    Setting(
+        "max_split_size_mb", "no limit", "Cached blocks larger than this are not split.", "Any block may be split."
+    ),
+    Setting(
+        "max_non_split_rounding_mb",
+        "20",
+        "A block that may not be split serves a request that is up to this much smaller.",
+        "20 MiB of a block may stay unused.",
+    ),
+    Setting(
+        "garbage_collection_threshold",
+        "0",
+        "Between 0 and 1: above this part of the memory cap, cached blocks that were long unused are given back.",
+        "Cached memory is given back only when the device is full.",
+    ),
+    Setting("large_segment_size_mb", "20", "Segments for requests of 1 to 10 MiB are this large.", "20 MiB."),
+)
+
+CMODEL_OPTIONS = (
+    Setting("devices", "1", "Number of devices, 1 to 64.", "One device."),
+    Setting("memory", "half of the host's", "Bytes per device; may end in K, M, G or T.", "Half of the host's memory."),
+    Setting("base", "0x0A00000000000000", "The first device address.", "An address that no host pointer can have."),
+    Setting(
+        "regions",
+        "",
+        "Several memories per device instead of one: `sram@0x10000000+16M/dram@0x100000000+1G`.",
+        "One region, `dram`.",
+    ),
+    Setting(
+        "mode",
+        "fast",
+        "`exact`: follows docs/isa.md bit by bit, slowly.",
+        "A BLAS and SIMD kernels: fast, close to exact.",
+    ),
+    Setting("threads", "number of cores", "Threads that work on one command.", "All cores."),
+    Setting(
+        "inline_ns",
+        "10000",
+        "Commands estimated to be shorter run on the calling thread when their stream is idle; 0: never.",
+        "10 microseconds.",
+    ),
+)
+
+TEMPLATE_OPTIONS = (
+    Setting("devices", "1", "Number of devices.", "One device."),
+    Setting("memory", "8G", "Bytes per device; may end in K, M or G.", "8 GiB; pages appear when they are written."),
+)
+
+TABLES = (
+    ("Environment variables", VARIABLES),
+    ("Keys of PYTORCH_ALLOC_CONF", ALLOCATOR_KEYS),
+    ("Options of the driver cmodel", CMODEL_OPTIONS),
+    ("Options of the driver template", TEMPLATE_OPTIONS),
+    ("While building", BUILD_VARIABLES),
+)
+
+
+def current(setting: Setting) -> str:
+    """The value in this process."""
+    return os.environ.get(setting.name, setting.default)

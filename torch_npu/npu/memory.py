@@ -1,0 +1,164 @@
+"""Device memory: what is in use, what is cached, limits. The keys and names are torch.cuda's."""
+
+import collections
+import warnings
+from typing import Any
+
+import torch
+
+from torch_npu import _C
+from torch_npu.npu._lazy import _lazy_init
+from torch_npu.npu._utils import Device, _get_device_index
+
+
+def _index(device: Device) -> int:
+    _lazy_init()
+    index = _get_device_index(device, optional=True)
+    _C.properties(index)  # raises for an index that is not there
+    return index
+
+
+def empty_cache() -> None:
+    """Gives cached memory that no tensor uses back to the devices."""
+    torch.accelerator.memory.empty_cache()
+
+
+def memory_stats_as_nested_dict(device: Device = None) -> dict[str, Any]:
+    return torch._C._accelerator_getDeviceStats(_index(device))
+
+
+def _flattened(stats: dict[str, Any]) -> dict[str, Any]:
+    flat = {}
+
+    def visit(prefix: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                visit(f"{prefix}.{key}" if prefix else key, inner)
+        else:
+            flat[prefix] = value
+
+    visit("", stats)
+    return collections.OrderedDict(sorted(flat.items()))
+
+
+def memory_stats(device: Device = None) -> dict[str, Any]:
+    """The allocator's counters, flattened: "allocated_bytes.all.peak" and so on, in order of their names."""
+    return _flattened(memory_stats_as_nested_dict(device))
+
+
+def _bytes(device: Device, kind: str, metric: str) -> int:
+    return memory_stats_as_nested_dict(device)[kind]["all"][metric]
+
+
+def memory_allocated(device: Device = None) -> int:
+    """Bytes in tensors."""
+    return _bytes(device, "allocated_bytes", "current")
+
+
+def max_memory_allocated(device: Device = None) -> int:
+    """The most bytes in tensors since the start or reset_peak_memory_stats."""
+    return _bytes(device, "allocated_bytes", "peak")
+
+
+def memory_reserved(device: Device = None) -> int:
+    """Bytes taken from the device: in tensors or cached."""
+    return _bytes(device, "reserved_bytes", "current")
+
+
+def max_memory_reserved(device: Device = None) -> int:
+    return _bytes(device, "reserved_bytes", "peak")
+
+
+def reset_peak_memory_stats(device: Device = None) -> None:
+    torch._C._accelerator_resetPeakStats(_index(device))
+
+
+def reset_accumulated_memory_stats(device: Device = None) -> None:
+    torch._C._accelerator_resetAccumulatedStats(_index(device))
+
+
+def _deprecated(old: str, new: str) -> None:
+    warnings.warn(f"torch.npu.{old} is deprecated, use torch.npu.{new}", FutureWarning, stacklevel=3)
+
+
+def memory_cached(device: Device = None) -> int:
+    _deprecated("memory_cached", "memory_reserved")
+    return memory_reserved(device)
+
+
+def max_memory_cached(device: Device = None) -> int:
+    _deprecated("max_memory_cached", "max_memory_reserved")
+    return max_memory_reserved(device)
+
+
+def reset_max_memory_allocated(device: Device = None) -> None:
+    _deprecated("reset_max_memory_allocated", "reset_peak_memory_stats")
+    reset_peak_memory_stats(device)
+
+
+def reset_max_memory_cached(device: Device = None) -> None:
+    _deprecated("reset_max_memory_cached", "reset_peak_memory_stats")
+    reset_peak_memory_stats(device)
+
+
+def mem_get_info(device: Device = None) -> tuple[int, int]:
+    """Free and total bytes of the device, as its driver counts them."""
+    return _C.memory_info(_index(device))
+
+
+def set_per_process_memory_fraction(fraction: float, device: Device = None) -> None:
+    """Caps what this process may take of the device's memory; beyond it is OutOfMemoryError."""
+    if not isinstance(fraction, (int, float)) or isinstance(fraction, bool):
+        raise TypeError(f"expected a fraction as a float, got {type(fraction).__name__}")
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"expected a fraction from 0 to 1, got {fraction}")
+    _C.set_memory_fraction(float(fraction), _index(device))
+
+
+def get_per_process_memory_fraction(device: Device = None) -> float:
+    return _C.memory_fraction(_index(device))
+
+
+def memory_snapshot() -> list[dict[str, Any]]:
+    """Every segment taken from a device with the blocks in it, in the form of torch.cuda.memory_snapshot."""
+    _lazy_init()
+    return _C.memory_snapshot()
+
+
+def host_memory_stats() -> dict[str, Any]:
+    """Counters of the pinned host memory cache."""
+    _lazy_init()
+    return _flattened(_C.host_memory_stats())
+
+
+def _size(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            return f"{int(value)} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    raise AssertionError
+
+
+def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
+    """A table of memory_stats for people."""
+    index = _index(device)
+    stats = memory_stats(index)
+    free, total = mem_get_info(index)
+    rows = [("tensors", "allocated_bytes", _size), ("with freed, not yet idle", "active_bytes", _size)]
+    rows += [("taken from device", "reserved_bytes", _size), ("unused inside segments", "inactive_split_bytes", _size)]
+    rows += [("tensors, count", "allocation", str), ("segments, count", "segment", str)]
+    pools = ["all"] if abbreviated else ["all", "large_pool", "small_pool"]
+    line = "-" * 88
+    out = [f"npu:{index} memory: {_size(free)} of {_size(total)} free on the device", line]
+    out += [f"{'':<36}{'current':>13}{'peak':>13}{'total taken':>13}{'total freed':>13}", line]
+    for title, key, show in rows:
+        for pool in pools:
+            name = title if pool == "all" else f"  {pool.replace('_', ' ')}"
+            values = [stats.get(f"{key}.{pool}.{metric}", 0) for metric in ("current", "peak", "allocated", "freed")]
+            out.append(f"{name:<36}" + "".join(f"{show(v):>13}" for v in values))
+    out += [
+        line,
+        f"out of memory: {stats.get('num_ooms', 0)} times; retried: {stats.get('num_alloc_retries', 0)} times",
+    ]
+    return "\n".join(out) + "\n"
