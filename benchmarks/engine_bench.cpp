@@ -39,7 +39,8 @@ struct Bench {
     for (int64_t i = 0; i < elements; ++i) {
       const float x = static_cast<float>(i % 257) / 64 - 2;
       if (dtype == NPU_F32) reinterpret_cast<float*>(block)[i] = x;
-      if (dtype == NPU_BF16) reinterpret_cast<uint16_t*>(block)[i] = static_cast<uint16_t>(__builtin_bit_cast(uint32_t, x) >> 16);
+      if (dtype == NPU_BF16)
+        reinterpret_cast<uint16_t*>(block)[i] = static_cast<uint16_t>(__builtin_bit_cast(uint32_t, x) >> 16);
     }
     blocks.push_back(block);
     Operand o;
@@ -58,11 +59,16 @@ struct Bench {
     Failure failure;
     auto once = [&] {
       switch (c.kind) {
-        case NPU_COPY: return run_copy(job, failure);
-        case NPU_REDUCE: return run_reduce(job, failure);
-        case NPU_SCAN: return run_scan(job, failure);
-        case NPU_SORT: return run_sort(job, failure);
-        default: return run_map(job, failure);
+        case NPU_COPY:
+          return run_copy(job, failure);
+        case NPU_REDUCE:
+          return run_reduce(job, failure);
+        case NPU_SCAN:
+          return run_scan(job, failure);
+        case NPU_SORT:
+          return run_sort(job, failure);
+        default:
+          return run_map(job, failure);
       }
     };
     using Clock = std::chrono::steady_clock;
@@ -73,14 +79,16 @@ struct Bench {
       for (int64_t i = 0; i < repeat; ++i) once();
       const double ns = std::chrono::duration<double, std::nano>(Clock::now() - start).count();
       best = std::min(best, ns / static_cast<double>(repeat));
-      if (ns < 2e6) repeat = static_cast<int64_t>(static_cast<double>(repeat) * std::min(100.0, 4e6 / std::max(ns, 1.0))) + 1;
+      if (ns < 2e6)
+        repeat = static_cast<int64_t>(static_cast<double>(repeat) * std::min(100.0, 4e6 / std::max(ns, 1.0))) + 1;
     }
     return best;
   }
 };
 
 std::string map_text(const std::string& body, bool two) {
-  return std::string("program p(x") + (two ? ", y" : "") + ", out)\neach:\n  %x = load x : f32\n" + (two ? "  %y = load y : f32\n" : "") + body;
+  return std::string("program p(x") + (two ? ", y" : "") + ", out)\neach:\n  %x = load x : f32\n" +
+         (two ? "  %y = load y : f32\n" : "") + body;
 }
 
 }  // namespace
@@ -91,7 +99,8 @@ int main(int argc, char** argv) {
   auto line = [&](const std::string& name, const std::function<double(int64_t)>& run, int64_t least = 10) {
     if (name.find(only) == std::string::npos) return;
     std::printf("%-14s", name.c_str());
-    for (int64_t n = least; n <= 10'000'000; n *= 10) std::printf(" 1e%d:%11.0f", static_cast<int>(std::to_string(n).size()) - 1, run(n));
+    for (int64_t n = least; n <= 10'000'000; n *= 10)
+      std::printf(" 1e%d:%11.0f", static_cast<int>(std::to_string(n).size()) - 1, run(n));
     std::printf("\n");
     std::fflush(stdout);
   };
@@ -106,26 +115,38 @@ int main(int argc, char** argv) {
   map("relu", "  %z = const 0 : f32\n  %r = max %x, %z\n  store out, %r\n", false);
   map("exp", "  %r = exp %x\n  store out, %r\n", false);
   map("tanh", "  %r = tanh %x\n  store out, %r\n", false);
-  map("gelu", "  %h = const 0.7071067811865476 : f32\n  %a = mul %x, %h\n  %b = erf %a\n  %o = const 1 : f32\n  %c = add %b, %o\n"
-      "  %d = const 0.5 : f32\n  %e = mul %x, %d\n  %r = mul %e, %c\n  store out, %r\n", false);
+  map("gelu",
+      "  %h = const 0.7071067811865476 : f32\n  %a = mul %x, %h\n  %b = erf %a\n  %o = const 1 : f32\n  %c = add %b, "
+      "%o\n"
+      "  %d = const 0.5 : f32\n  %e = mul %x, %d\n  %r = mul %e, %c\n  store out, %r\n",
+      false);
   map("silu_mul", "  %s = sigmoid %x\n  %a = mul %x, %s\n  %r = mul %a, %y\n  store out, %r\n", true);
   map("add bf16", "  %r = add %x, %y\n  store out, %r\n", true, NPU_BF16);
   map("silu bf16", "  %s = sigmoid %x\n  %r = mul %x, %s\n  store out, %r\n", false, NPU_BF16);
   auto shaped = [&](const std::string& name, const std::function<Bench*(int64_t, int64_t)>& make) {
-    line(name, [&](int64_t n) {
-      const int64_t cols = n >= 100000 ? 1000 : n >= 1000 ? 100 : 10;
-      Bench* b = make(n / cols, cols);
-      const double ns = b->run();
-      delete b;
-      return ns;
-    }, 100);
+    line(
+        name,
+        [&](int64_t n) {
+          const int64_t cols = n >= 100000 ? 1000 : n >= 1000 ? 100 : 10;
+          Bench* b = make(n / cols, cols);
+          const double ns = b->run();
+          delete b;
+          return ns;
+        },
+        100);
   };
   const std::string add = map_text("  %r = add %x, %y\n  store out, %r\n", true);
   shaped("add row", [&](int64_t r, int64_t c) {
-    return &(new Bench(NPU_MAP, {r, c}, 0, add.c_str()))->add(NPU_F32, r * c, {c, 1}).add(NPU_F32, c, {0, 1}).add(NPU_F32, r * c, {c, 1});
+    return &(new Bench(NPU_MAP, {r, c}, 0, add.c_str()))
+                ->add(NPU_F32, r * c, {c, 1})
+                .add(NPU_F32, c, {0, 1})
+                .add(NPU_F32, r * c, {c, 1});
   });
   shaped("add transposed", [&](int64_t r, int64_t c) {
-    return &(new Bench(NPU_MAP, {r, c}, 0, add.c_str()))->add(NPU_F32, r * c, {c, 1}).add(NPU_F32, r * c, {1, r}).add(NPU_F32, r * c, {c, 1});
+    return &(new Bench(NPU_MAP, {r, c}, 0, add.c_str()))
+                ->add(NPU_F32, r * c, {c, 1})
+                .add(NPU_F32, r * c, {1, r})
+                .add(NPU_F32, r * c, {c, 1});
   });
   shaped("copy transposed", [&](int64_t r, int64_t c) {
     return &(new Bench(NPU_COPY, {r, c}, 0, nullptr))->add(NPU_F32, r * c, {c, 1}).add(NPU_F32, r * c, {1, r});
@@ -133,7 +154,9 @@ int main(int argc, char** argv) {
   shaped("copy bf16", [&](int64_t r, int64_t c) {
     return &(new Bench(NPU_COPY, {r, c}, 0, nullptr))->add(NPU_F32, r * c, {c, 1}).add(NPU_BF16, r * c, {c, 1});
   });
-  const char* sum = "program s(x, out)\neach:\n  %x = load x : f32\n  %s = fold sum %x\nrow:\n  %r = get %s, 0 : f32\n  store out, %r\n";
+  const char* sum =
+      "program s(x, out)\neach:\n  %x = load x : f32\n  %s = fold sum %x\nrow:\n  %r = get %s, 0 : f32\n  store out, "
+      "%r\n";
   shaped("sum all", [&](int64_t r, int64_t c) {
     return &(new Bench(NPU_REDUCE, {r, c}, 2, sum))->add(NPU_F32, r * c, {c, 1}).add(NPU_F32, 1, {0, 0});
   });
@@ -144,18 +167,23 @@ int main(int argc, char** argv) {
     return &(new Bench(NPU_REDUCE, {c, r}, 1, sum))->add(NPU_F32, r * c, {1, c}).add(NPU_F32, c, {1, 0});
   });
   shaped("softmax", [&](int64_t r, int64_t c) {
-    return &(new Bench(NPU_REDUCE, {r, c}, 1,
-                       "program softmax(x, out)\neach:\n  %x = load x : f32\n  %m = fold max %x\neach:\n  %y = load x : f32\n"
-                       "  %n = get %m, 0 : f32\n  %d = sub %y, %n\n  %e = exp %d\n  store out, %e\n  %s = fold sum %e\nrow:\n"
-                       "  %t = get %s, 0 : f32\n  %i = reciprocal %t\neach:\n  %z = load out : f32\n  %r = mul %z, %i\n  store out, %r\n"))
+    return &(new Bench(
+                 NPU_REDUCE, {r, c}, 1,
+                 "program softmax(x, out)\neach:\n  %x = load x : f32\n  %m = fold max %x\neach:\n  %y = load x : f32\n"
+                 "  %n = get %m, 0 : f32\n  %d = sub %y, %n\n  %e = exp %d\n  store out, %e\n  %s = fold sum %e\nrow:\n"
+                 "  %t = get %s, 0 : f32\n  %i = reciprocal %t\neach:\n  %z = load out : f32\n  %r = mul %z, %i\n  "
+                 "store out, %r\n"))
                 ->add(NPU_F32, r * c, {c, 1})
                 .add(NPU_F32, r * c, {c, 1});
   });
   shaped("layer norm", [&](int64_t r, int64_t c) {
     return &(new Bench(NPU_REDUCE, {r, c}, 1,
-                       "program ln(x, w, b, out)\neach:\n  %x = load x : f32\n  %f = fold welford %x\nrow:\n  %m = get %f, 0 : f32\n"
-                       "  %v = get %f, 1 : f32\n  %n = get %f, 2 : f32\n  %q = div %v, %n\n  %p = const 1e-5 : f32\n  %a = add %q, %p\n"
-                       "  %i = rsqrt %a\neach:\n  %y = load x : f32\n  %d = sub %y, %m\n  %e = mul %d, %i\n  %w = load w : f32\n"
+                       "program ln(x, w, b, out)\neach:\n  %x = load x : f32\n  %f = fold welford %x\nrow:\n  %m = get "
+                       "%f, 0 : f32\n"
+                       "  %v = get %f, 1 : f32\n  %n = get %f, 2 : f32\n  %q = div %v, %n\n  %p = const 1e-5 : f32\n  "
+                       "%a = add %q, %p\n"
+                       "  %i = rsqrt %a\neach:\n  %y = load x : f32\n  %d = sub %y, %m\n  %e = mul %d, %i\n  %w = load "
+                       "w : f32\n"
                        "  %b = load b : f32\n  %r = fma %e, %w, %b\n  store out, %r\n"))
                 ->add(NPU_F32, r * c, {c, 1})
                 .add(NPU_F32, c, {0, 1})

@@ -2,7 +2,7 @@
 
 Both start from the same weights and see the same batches, so their losses must agree; the run fails if they do not.
 
-    python examples/lenet_digits.py [--device npu:0] [--epochs 8]
+    python examples/lenet_digits.py [--device npu:0] [--epochs 6]
 """
 
 import argparse
@@ -40,9 +40,9 @@ class LeNet(nn.Module):
 
 
 def digits() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Training images and labels, then test images and labels. Each 8 x 8 image is doubled to 16 x 16."""
+    """Training images and labels, then test images and labels. Standardised; each 8 x 8 image is doubled to 16 x 16."""
     data = load_digits()
-    images = torch.tensor(data.images, dtype=torch.float32).div(16).sub(0.5).unsqueeze(1)
+    images = torch.tensor(data.images, dtype=torch.float32).sub(4.88).div(6.02).unsqueeze(1)
     images = images.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3)
     labels = torch.tensor(data.target, dtype=torch.int64)
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(1))
@@ -72,7 +72,9 @@ def train(device: str, data, epochs: int, batch: int) -> tuple[list[float], floa
     images, labels, test_images, test_labels = (t.to(device) for t in data)
     torch.manual_seed(0)
     model = LeNet().to(device)  # made on the CPU: the same weights for every device
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    # A calm training: with standardised images and this rate, the CPU agrees with itself to 1e-6 when its convolution
+    # library is switched off. Larger rates amplify the last bit of a sum to 1e-1 within a few epochs, on any device.
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     loss_function = nn.CrossEntropyLoss()
     shuffle = torch.Generator().manual_seed(2)
     losses = []
@@ -104,8 +106,8 @@ def counts_table(title: str, counts: dict[str, int]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="npu:0", help="device to train on (default: npu:0)")
-    parser.add_argument("--epochs", type=int, default=8, help="passes over the data (default: 8)")
-    parser.add_argument("--batch", type=int, default=64, help="images per step (default: 64)")
+    parser.add_argument("--epochs", type=int, default=6, help="passes over the data (default: 6)")
+    parser.add_argument("--batch", type=int, default=32, help="images per step (default: 32)")
     options = parser.parse_args()
     if options.epochs < 1 or options.batch < 1:
         parser.error("expected --epochs and --batch of at least 1")

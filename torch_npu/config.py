@@ -40,6 +40,18 @@ VARIABLES = (
         "The defaults below.",
     ),
     Setting(
+        "OMP_NUM_THREADS",
+        "number of cores",
+        "The usual variable: the C model follows it where its option `threads` is not given.",
+        "All cores.",
+    ),
+    Setting(
+        "NPU_CMODEL_BLAS",
+        "",
+        "`own`: the C model leaves OpenBLAS unused, for tests and comparisons.",
+        "Matrix products run on OpenBLAS where it was found at build time.",
+    ),
+    Setting(
         "TORCH_DEVICE_BACKEND_AUTOLOAD",
         "1",
         "torch's own: `0` keeps `import torch` from loading torch_npu.",

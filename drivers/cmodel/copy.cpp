@@ -45,8 +45,10 @@ void copy_tile(const Kernels& k, const Side& out, const Side& in, int64_t rows, 
     if (to == out.ptr) return;
     source = converted;
   }
-  if (out_dense) std::memcpy(out.ptr, source, static_cast<size_t>(n) << out.log_size);
-  else deposit(k, out.ptr, source, out.log_size, rows, cols, out.row, out.col);
+  if (out_dense)
+    std::memcpy(out.ptr, source, static_cast<size_t>(n) << out.log_size);
+  else
+    deposit(k, out.ptr, source, out.log_size, rows, cols, out.row, out.col);
 }
 
 }  // namespace
@@ -66,8 +68,10 @@ bool run_copy(const Job& job, Failure&) {
   const int64_t* out_stride = space.rank ? space.stride[space.rank - 1] : kZeroStrides;
   if (is_one_value(command, in)) {
     uint64_t bits = 0;
-    if (same) std::memcpy(&bits, source, size_t{1} << in_log);
-    else k.convert[in.dtype][out.dtype](&bits, source, 1);
+    if (same)
+      std::memcpy(&bits, source, size_t{1} << in_log);
+    else
+      k.convert[in.dtype][out.dtype](&bits, source, 1);
     if (space.rank <= 1 && (n == 1 || out_stride[0] == 1)) {
       fill_dense(out.ptr, bits, out_log, n);
       return true;
@@ -80,7 +84,8 @@ bool run_copy(const Job& job, Failure&) {
       Tile t;
       for (int64_t i = begin; i < end; ++i) {
         tiling.at(i, nullptr, t);
-        deposit(k, out.ptr + (t.offset[0] << out_log), block, out_log, t.rows, t.cols, t.row_stride[0], t.col_stride[0]);
+        deposit(k, out.ptr + (t.offset[0] << out_log), block, out_log, t.rows, t.cols, t.row_stride[0],
+                t.col_stride[0]);
       }
     });
     return true;

@@ -42,15 +42,18 @@ bool is_one_value(const npu_command& command, const Operand& operand) {
 void copy_dense(char* out, const char* in, int64_t bytes) {
   if (out == in) return;
   parallel_for(bytes, 256 << 10, [&](int64_t begin, int64_t end) {
-    if (bytes >= kStreamBytes) kernels().stream(out + begin, in + begin, end - begin);
-    else std::memcpy(out + begin, in + begin, static_cast<size_t>(end - begin));
+    if (bytes >= kStreamBytes)
+      kernels().stream(out + begin, in + begin, end - begin);
+    else
+      std::memcpy(out + begin, in + begin, static_cast<size_t>(end - begin));
   });
 }
 
 void fill_dense(char* out, uint64_t bits, int log_size, int64_t n) {
   Gather fill = kernels().gather[log_size];
   if (n <= kGrain) return fill(out, &bits, 0, n);
-  parallel_for(n, kGrain * 4, [&](int64_t begin, int64_t end) { fill(out + (begin << log_size), &bits, 0, end - begin); });
+  parallel_for(n, kGrain * 4,
+               [&](int64_t begin, int64_t end) { fill(out + (begin << log_size), &bits, 0, end - begin); });
 }
 
 bool run_direct(const Job& job, const Direct& direct) {
@@ -75,14 +78,17 @@ bool run_direct(const Job& job, const Direct& direct) {
         if (!operand.immediate && is_contiguous(command, operand)) {
           ptr[i] = operand.ptr;
           mixed |= operand.dtype != arg.dtype;
-          if (memory_dtype != NPU_DTYPE_NONE && memory_dtype != operand.dtype) memory_dtype = NPU_DTYPE_COUNT;
-          else memory_dtype = operand.dtype;
+          if (memory_dtype != NPU_DTYPE_NONE && memory_dtype != operand.dtype)
+            memory_dtype = NPU_DTYPE_COUNT;
+          else
+            memory_dtype = operand.dtype;
           continue;
         }
         if (n != 1) return false;
       }
       value[i] = 0;
-      k.convert[operand.dtype][arg.dtype](&value[i], operand.immediate ? reinterpret_cast<const char*>(&operand.bits) : operand.ptr, 1);
+      k.convert[operand.dtype][arg.dtype](
+          &value[i], operand.immediate ? reinterpret_cast<const char*>(&operand.bits) : operand.ptr, 1);
     } else if (arg.kind == Direct::Arg::kConst) {
       value[i] = scalar_bits(job.program->plan->consts[arg.number], arg.dtype);
     } else {
@@ -117,7 +123,8 @@ bool run_direct(const Job& job, const Direct& direct) {
   if (mixed || out.dtype != direct.value_dtype) {
     // All of it bf16 or f16 in memory, F32 inside: a fused kernel if there is one.
     const bool half = memory_dtype == NPU_BF16 || memory_dtype == NPU_F16;
-    if (!half || out.dtype != memory_dtype || direct.arg_dtype != NPU_F32 || direct.value_dtype != NPU_F32) return false;
+    if (!half || out.dtype != memory_dtype || direct.arg_dtype != NPU_F32 || direct.value_dtype != NPU_F32)
+      return false;
     kernel = k.half_op[memory_dtype == NPU_BF16 ? 0 : 1][direct.op];
     if (!kernel) return false;
     for (int i = 0; i < direct.args; ++i) logs[i] = 1;
@@ -133,10 +140,9 @@ bool run_direct(const Job& job, const Direct& direct) {
   bool streams = n << out_log >= kStreamBytes;
   for (int i = 0; i < direct.args; ++i) streams &= ptr[i] != out.ptr;  // in place the line is in the cache already
   parallel_for(n, grain, [&](int64_t begin, int64_t end) {
-    auto at = [&](int i, int64_t from) {
-      return !ptr[i] || (uniform >> i & 1) ? ptr[i] : ptr[i] + (from << logs[i]);
-    };
-    if (!streams) return kernel(out.ptr + (begin << out_log), at(0, begin), at(1, begin), at(2, begin), end - begin, uniform);
+    auto at = [&](int i, int64_t from) { return !ptr[i] || (uniform >> i & 1) ? ptr[i] : ptr[i] + (from << logs[i]); };
+    if (!streams)
+      return kernel(out.ptr + (begin << out_log), at(0, begin), at(1, begin), at(2, begin), end - begin, uniform);
     alignas(64) char block[kStreamBlock];
     const int64_t step = kStreamBlock >> out_log;
     for (int64_t i = begin; i < end; i += step) {

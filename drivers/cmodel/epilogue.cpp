@@ -11,7 +11,8 @@ void run_epilogue(const Job& job, const int64_t* outer, int64_t row0, int64_t ro
   const Plan& plan = *job.program->plan;
   const int rank = job.command.rank, views = static_cast<int>(plan.views.size());
   // Rows wide enough are tiles of their own; narrow ones share a tile.
-  const int64_t wide = std::min(cols, kBlock), tall = cols >= 128 ? 1 : std::max<int64_t>(1, std::min(rows, kBlock / std::max<int64_t>(cols, 1)));
+  const int64_t wide = std::min(cols, kBlock),
+                tall = cols >= 128 ? 1 : std::max<int64_t>(1, std::min(rows, kBlock / std::max<int64_t>(cols, 1)));
   int64_t row_stride[kMaxViews], col_stride[kMaxViews], base[kMaxViews];
   for (int v = 0; v < views; ++v) {
     const View& view = plan.views[v];

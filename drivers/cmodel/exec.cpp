@@ -77,9 +77,12 @@ Frame& prepare(const Job& job, FailureSink& sink, int64_t block, int extra) {
   for (int i : plan.constants) {
     const Op& op = plan.ops[i];
     uint64_t bits;
-    if (op.op == NPU_OP_CONST) bits = scalar_bits(plan.consts[op.imm], op.dtype);
-    else if (op.op == NPU_OP_PARAM) bits = scalar_bits(job.params[op.imm].u, op.dtype);
-    else bits = scalar_bits(static_cast<uint64_t>(job.command.size[op.imm]), op.dtype);
+    if (op.op == NPU_OP_CONST)
+      bits = scalar_bits(plan.consts[op.imm], op.dtype);
+    else if (op.op == NPU_OP_PARAM)
+      bits = scalar_bits(job.params[op.imm].u, op.dtype);
+    else
+      bits = scalar_bits(static_cast<uint64_t>(job.command.size[op.imm]), op.dtype);
     f.scalar[i] = bits;
     f.val[i] = {reinterpret_cast<char*>(&f.scalar[i]), true};
   }

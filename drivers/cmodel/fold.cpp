@@ -39,12 +39,18 @@ bool beats(bool greatest, T a, int64_t ai, T b, int64_t bi) {
 template <class F>
 auto with_type(int dtype, F f) {
   switch (dtype) {
-    case NPU_BOOL: return f(uint8_t());
-    case NPU_I32: return f(int32_t());
-    case NPU_I64: return f(int64_t());
-    case NPU_U64: return f(uint64_t());
-    case NPU_F32: return f(float());
-    default: return f(double());
+    case NPU_BOOL:
+      return f(uint8_t());
+    case NPU_I32:
+      return f(int32_t());
+    case NPU_I64:
+      return f(int64_t());
+    case NPU_U64:
+      return f(uint64_t());
+    case NPU_F32:
+      return f(float());
+    default:
+      return f(double());
   }
 }
 
@@ -89,7 +95,8 @@ void combine_one(Frame& f, const FoldPlan& fold, Acc& acc, const uint64_t* right
   const Segment& segment = f.plan->segments[fold.combine];
   combine(f, segment, l, r, 1);
   for (int k = 0; k < fold.members; ++k)
-    std::memcpy(&acc.member[k], f.val[segment.yield[k]].ptr, static_cast<size_t>(npu::dtype_size(fold.member_dtype[k])));
+    std::memcpy(&acc.member[k], f.val[segment.yield[k]].ptr,
+                static_cast<size_t>(npu::dtype_size(fold.member_dtype[k])));
 }
 
 // Combines neighbours until one tuple is left: the order of the values is kept, only the brackets move.
@@ -115,8 +122,10 @@ void fold_custom(Frame& f, const FoldPlan& fold, Acc& acc, const char* const* va
       const int log_size = log_size_of(fold.member_dtype[k]);
       char* to = f.temp(kTemps + k);
       const Ref y = f.val[segment.yield[k]];
-      if (y.uniform) f.k->gather[log_size](to, y.ptr, 0, pairs);
-      else std::memmove(to, y.ptr, static_cast<size_t>(pairs) << log_size);
+      if (y.uniform)
+        f.k->gather[log_size](to, y.ptr, 0, pairs);
+      else
+        std::memmove(to, y.ptr, static_cast<size_t>(pairs) << log_size);
       if (n & 1) std::memcpy(to + (pairs << log_size), &last[k], size_t{1} << log_size);
       current[k] = to;
     }
@@ -125,8 +134,10 @@ void fold_custom(Frame& f, const FoldPlan& fold, Acc& acc, const char* const* va
   uint64_t result[NPU_MAX_TUPLE] = {};
   for (int k = 0; k < fold.members; ++k)
     std::memcpy(&result[k], current[k], static_cast<size_t>(npu::dtype_size(fold.member_dtype[k])));
-  if (acc.any) combine_one(f, fold, acc, result);
-  else std::memcpy(acc.member, result, sizeof result);
+  if (acc.any)
+    combine_one(f, fold, acc, result);
+  else
+    std::memcpy(acc.member, result, sizeof result);
   acc.any = true;
 }
 
@@ -139,7 +150,8 @@ void accumulate_row(Frame& f, const FoldPlan& fold, Acc& acc, const char* const*
       const bool greatest = fold.kind == NPU_FOLD_ARGMAX;
       uint64_t best = 0;
       int64_t at = 0;
-      (greatest ? f.k->argmax : f.k->argmin)[cls](&best, &at, values[0], reinterpret_cast<const int64_t*>(values[1]), 0, 1, n);
+      (greatest ? f.k->argmax : f.k->argmin)[cls](&best, &at, values[0], reinterpret_cast<const int64_t*>(values[1]), 0,
+                                                  1, n);
       return merge_extreme(greatest, dtype, acc, &best, at);
     }
     case NPU_FOLD_WELFORD: {
@@ -151,7 +163,8 @@ void accumulate_row(Frame& f, const FoldPlan& fold, Acc& acc, const char* const*
       for (int64_t i = 0; i < n; ++i) {
         double x[3];
         for (int k = 0; k < 3; ++k)
-          x[k] = dtype == NPU_F32 ? reinterpret_cast<const float*>(values[k])[i] : reinterpret_cast<const double*>(values[k])[i];
+          x[k] = dtype == NPU_F32 ? reinterpret_cast<const float*>(values[k])[i]
+                                  : reinterpret_cast<const double*>(values[k])[i];
         welford_merge(acc.member, x[0], x[1], x[2]);
       }
       return;
@@ -175,12 +188,16 @@ void accumulate_row(Frame& f, const FoldPlan& fold, Acc& acc, const char* const*
 }  // namespace
 
 uint64_t identity_bits(int fold, int dtype) {
-  const bool low = fold == NPU_FOLD_MAX || fold == NPU_FOLD_ARGMAX, high = fold == NPU_FOLD_MIN || fold == NPU_FOLD_ARGMIN;
+  const bool low = fold == NPU_FOLD_MAX || fold == NPU_FOLD_ARGMAX,
+             high = fold == NPU_FOLD_MIN || fold == NPU_FOLD_ARGMIN;
   return with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
     T x{};
     if constexpr (std::numeric_limits<T>::has_infinity) {
-      x = low ? -std::numeric_limits<T>::infinity() : high ? std::numeric_limits<T>::infinity() : fold == NPU_FOLD_PROD ? T(1) : T(0);
+      x = low                     ? -std::numeric_limits<T>::infinity()
+          : high                  ? std::numeric_limits<T>::infinity()
+          : fold == NPU_FOLD_PROD ? T(1)
+                                  : T(0);
     } else if (sizeof(T) == 1) {
       x = fold == NPU_FOLD_AND || high;
     } else {
@@ -248,19 +265,24 @@ void merge(Frame& f, const FoldPlan& fold, Acc& acc, const Acc& right) {
     case NPU_FOLD_ARGMAX:
     case NPU_FOLD_ARGMIN:
       if (right.any)
-        merge_extreme(fold.kind == NPU_FOLD_ARGMAX, fold.member_dtype[0], acc, &right.member[0], static_cast<int64_t>(right.member[1]));
+        merge_extreme(fold.kind == NPU_FOLD_ARGMAX, fold.member_dtype[0], acc, &right.member[0],
+                      static_cast<int64_t>(right.member[1]));
       return;
     case NPU_FOLD_WELFORD:
-      return welford_merge(acc.member, as_double(right.member[0]), as_double(right.member[1]), as_double(right.member[2]));
+      return welford_merge(acc.member, as_double(right.member[0]), as_double(right.member[1]),
+                           as_double(right.member[2]));
     case NPU_FOLD_CUSTOM:
       if (!right.any) return;
-      if (acc.any) combine_one(f, fold, acc, right.member);
-      else acc = right;
+      if (acc.any)
+        combine_one(f, fold, acc, right.member);
+      else
+        acc = right;
       return;
     default:
       acc.sum += right.sum;
       if (fold.kind == NPU_FOLD_SUM && fold.member_dtype[0] == NPU_F32) return;
-      f.k->op[kOps[fold.kind]][type_class(fold.member_dtype[0])](&acc.member[0], &acc.member[0], &right.member[0], nullptr, 1, 0);
+      f.k->op[kOps[fold.kind]][type_class(fold.member_dtype[0])](&acc.member[0], &acc.member[0], &right.member[0],
+                                                                 nullptr, 1, 0);
   }
 }
 
@@ -321,8 +343,7 @@ void accumulate(Frame& f, const FoldPlan& fold, Lanes& lanes, int64_t n) {
   }
   const uint16_t ids[] = {op.a, op.b, op.c};
   const char* values[NPU_MAX_TUPLE] = {};
-  for (int k = 0; k < fold.args; ++k)
-    values[k] = argument(f, ids[k], n, f.temp(kTemps + k));
+  for (int k = 0; k < fold.args; ++k) values[k] = argument(f, ids[k], n, f.temp(kTemps + k));
   if (fold.kind == NPU_FOLD_WELFORD) {
     f.k->welford_lanes[cls](lanes.member[0], lanes.member[1], values[0], n, static_cast<double>(step));
   } else if (step == 1) {
@@ -336,7 +357,8 @@ void accumulate(Frame& f, const FoldPlan& fold, Lanes& lanes, int64_t n) {
       r[k] = {const_cast<char*>(values[k]), false};
     }
     combine(f, segment, l, r, n);
-    for (int k = 0; k < fold.members; ++k) {  // a result may be another member's array: all are read before any is written
+    for (int k = 0; k < fold.members;
+         ++k) {  // a result may be another member's array: all are read before any is written
       const int log_size = log_size_of(fold.member_dtype[k]);
       const Ref y = f.val[segment.yield[k]];
       f.k->gather[log_size](f.temp(kTemps + 3 + k), y.ptr, y.uniform ? 0 : 1, n);

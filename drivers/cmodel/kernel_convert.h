@@ -59,8 +59,10 @@ inline D convert_one(S x) {
   if constexpr (__is_same(S, Flag)) {
     return convert_one<D>(static_cast<int32_t>(x.bits != 0));
   } else if constexpr (__is_same(S, BFloat) || __is_same(S, Half)) {
-    if constexpr (__is_same(S, D)) return x;
-    else return convert_one<D>(widen(x));
+    if constexpr (__is_same(S, D))
+      return x;
+    else
+      return convert_one<D>(widen(x));
   } else if constexpr (__is_same(D, Flag)) {
     return {static_cast<uint8_t>(x != 0)};
   } else if constexpr (__is_same(D, BFloat)) {
@@ -149,7 +151,8 @@ void scatter(void* out, int64_t stride, const void* in, int64_t n) {
 }
 
 template <class T>
-void transpose_plain(T* o, int64_t o_row, int64_t o_col, const T* a, int64_t a_row, int64_t a_col, int64_t rows, int64_t cols) {
+void transpose_plain(T* o, int64_t o_row, int64_t o_col, const T* a, int64_t a_row, int64_t a_col, int64_t rows,
+                     int64_t cols) {
   for (int64_t c = 0; c < cols; ++c)
     for (int64_t r = 0; r < rows; ++r) o[r * o_row + c * o_col] = a[r * a_row + c * a_col];
 }
@@ -185,7 +188,8 @@ void transpose(T* o, int64_t o_row, const T* a, int64_t a_col, int64_t rows, int
     for (; r + 8 <= rows; r += 8) {
       int64_t c = 0;
       for (; c + 8 <= cols; c += 8)
-        transpose_8x8(reinterpret_cast<float*>(o + r * o_row + c), o_row, reinterpret_cast<const float*>(a + r + c * a_col), a_col);
+        transpose_8x8(reinterpret_cast<float*>(o + r * o_row + c), o_row,
+                      reinterpret_cast<const float*>(a + r + c * a_col), a_col);
       transpose_plain(o + r * o_row + c, o_row, 1, a + r + c * a_col, 1, a_col, 8, cols - c);
     }
     return transpose_plain(o + r * o_row, o_row, 1, a + r, 1, a_col, rows - r, cols);
@@ -227,7 +231,8 @@ inline void stream(void* out, const void* in, int64_t bytes) {
   if (bytes >= head + 32) {
     __builtin_memcpy(o, a, static_cast<size_t>(head));
     for (i = head; i + 32 <= bytes; i += 32)
-      _mm256_stream_si256(reinterpret_cast<__m256i*>(o + i), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a + i)));
+      _mm256_stream_si256(reinterpret_cast<__m256i*>(o + i),
+                          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a + i)));
   }
 #endif
   __builtin_memcpy(o + i, a + i, static_cast<size_t>(bytes - i));

@@ -1,25 +1,28 @@
-// Many values to one. Sums keep 32 or more partial results, so blocks of some thousand values are as accurate as
+// Many values to one. Sums keep 64 partial results, so blocks of some thousand values are as accurate as
 // pairwise sums. Included once per instruction set level, inside that level's namespace.
 
 template <class Op, class T>
 void fold_wide(void* out, const void* in, int64_t n) {
-  constexpr int64_t kLanes = 128 / sizeof(T);  // four 32-byte registers
+  typedef T Vector __attribute__((vector_size(32)));
+  typedef T Loose __attribute__((vector_size(32), aligned(1), may_alias));
+  constexpr int64_t w = 32 / sizeof(T), kChains = 8;  // enough additions in flight to hide their latency
   const T* a = static_cast<const T*>(in);
+  auto load = [&](int64_t at) -> Vector { return *reinterpret_cast<const Loose*>(a + at); };
   T result;
   int64_t i = 0;
-  if (n >= kLanes) {
-    typedef T Vector __attribute__((vector_size(32)));
-    typedef T Loose __attribute__((vector_size(32), aligned(1), may_alias));
-    constexpr int64_t w = 32 / sizeof(T);
-    auto load = [&](int64_t at) -> Vector { return *reinterpret_cast<const Loose*>(a + at); };
-    Vector v0 = load(0), v1 = load(w), v2 = load(2 * w), v3 = load(3 * w);
-    for (i = kLanes; i + kLanes <= n; i += kLanes) {
-      v0 = Op::v(v0, load(i));
-      v1 = Op::v(v1, load(i + w));
-      v2 = Op::v(v2, load(i + 2 * w));
-      v3 = Op::v(v3, load(i + 3 * w));
+  if (n >= w) {
+    Vector all = load(0);
+    i = w;
+    if (n >= kChains * w) {
+      Vector v[kChains];
+      for (int64_t k = 0; k < kChains; ++k) v[k] = load(k * w);
+      for (i = kChains * w; i + kChains * w <= n; i += kChains * w)
+        for (int64_t k = 0; k < kChains; ++k) v[k] = Op::v(v[k], load(i + k * w));
+      for (int64_t step = kChains / 2; step; step /= 2)
+        for (int64_t k = 0; k < step; ++k) v[k] = Op::v(v[k], v[k + step]);
+      all = v[0];
     }
-    Vector all = Op::v(Op::v(v0, v1), Op::v(v2, v3));
+    for (; i + w <= n; i += w) all = Op::v(all, load(i));
     T lane[w];
     __builtin_memcpy(lane, &all, sizeof lane);
     for (int64_t step = w / 2; step; step /= 2)
@@ -34,16 +37,16 @@ void fold_wide(void* out, const void* in, int64_t n) {
 }
 
 // Integers are folded as unsigned ones, where overflow wraps; max and min need their own sign.
-#define FOLD(name, operation)                \
-  struct name {                              \
-    template <class V>                       \
-    static V v(V a, V b) {                   \
-      return a operation b;                  \
-    }                                        \
-    template <class T>                       \
-    static T f(T a, T b) {                   \
-      return static_cast<T>(a operation b);  \
-    }                                        \
+#define FOLD(name, operation)               \
+  struct name {                             \
+    template <class V>                      \
+    static V v(V a, V b) {                  \
+      return a operation b;                 \
+    }                                       \
+    template <class T>                      \
+    static T f(T a, T b) {                  \
+      return static_cast<T>(a operation b); \
+    }                                       \
   };
 FOLD(FoldSum, +)
 FOLD(FoldProd, *)
@@ -94,7 +97,7 @@ inline void fold_parity(void* out, const void* in, int64_t n) {
 template <class T, bool Greatest>
 void arg_fold(void* value, int64_t* at, const void* in, const int64_t* index, int64_t first, int64_t step, int64_t n) {
   const T* a = static_cast<const T*>(in);
-  T best = a[0] ;
+  T best = a[0];
   if constexpr (sizeof(T) == 1) {
     best = a[0] != 0;
     for (int64_t i = 1; i < n; ++i) best = Greatest ? (best | (a[i] != 0)) : (best & (a[i] != 0));
@@ -189,6 +192,8 @@ void scan_row(void* out, const void* in, int64_t n, void* carry) {
 
 template <class T>
 constexpr auto carry_type() {
-  if constexpr (is_real<T>) return double();
-  else return T();
+  if constexpr (is_real<T>)
+    return double();
+  else
+    return T();
 }

@@ -18,8 +18,8 @@ inline double digamma_of(double x) {
   double z = 1 / (x * x);
   // asymptotic series: Bernoulli numbers B(2k) / 2k
   double series =
-      z * (1.0 / 12 -
-           z * (1.0 / 120 - z * (1.0 / 252 - z * (1.0 / 240 - z * (1.0 / 132 - z * (691.0 / 32760 - z / 12))))));
+      z *
+      (1.0 / 12 - z * (1.0 / 120 - z * (1.0 / 252 - z * (1.0 / 240 - z * (1.0 / 132 - z * (691.0 / 32760 - z / 12))))));
   return __builtin_log(x) - 0.5 / x - series + shift;
 }
 
@@ -39,10 +39,10 @@ inline double erfinv_of(double y) {
 }
 
 // F32 by an own function, F64 by libm
-#define FAST(name, single, dbl)                          \
-  struct name {                                          \
-    static float f(float a) { return single; }           \
-    static double f(double a) { return dbl; }            \
+#define FAST(name, single, dbl)                \
+  struct name {                                \
+    static float f(float a) { return single; } \
+    static double f(double a) { return dbl; }  \
   };
 FAST(Floor, __builtin_floorf(a), __builtin_floor(a))
 FAST(Ceil, __builtin_ceilf(a), __builtin_ceil(a))
@@ -88,10 +88,10 @@ struct Lgamma {
   }
 };
 
-#define FAST2(name, single, dbl)                               \
-  struct name {                                                \
-    static float f(float a, float b) { return single; }        \
-    static double f(double a, double b) { return dbl; }        \
+#define FAST2(name, single, dbl)                        \
+  struct name {                                         \
+    static float f(float a, float b) { return single; } \
+    static double f(double a, double b) { return dbl; } \
   };
 FAST2(Atan2, __builtin_atan2f(a, b), __builtin_atan2(a, b))
 FAST2(Hypot, __builtin_hypotf(a, b), __builtin_hypot(a, b))

@@ -19,7 +19,7 @@ inline float float_of(int32_t x) {
   return __builtin_bit_cast(float, x);
 }
 inline float power_of_two(int32_t n) {  // n in [-126, 127]
-  return float_of((n + 127) << 23);
+  return float_of(static_cast<int32_t>((static_cast<uint32_t>(n) + 127u) << 23));
 }
 // x * 2^n for n in [-252, 254], right also where the result is subnormal
 inline float scale(float x, int32_t n) {
@@ -79,7 +79,7 @@ inline float expm1_f(float x) {
   r = madd(n, -kLn2Low, r);
   float p = madd(exp_tail(r) * r, r, r);
   int32_t k = static_cast<int32_t>(n);
-  float one = 1.0f - power_of_two(k > 126 ? -126 : -k);
+  float one = 1.0f - power_of_two(k > 126 ? -126 : static_cast<int32_t>(0u - static_cast<uint32_t>(k)));
   float result = scale(p + one, k);
   return x == 0.0f ? x : result;
 }
@@ -87,9 +87,10 @@ inline float expm1_f(float x) {
 inline float log_f(float x) {
   bool tiny = x < 1.17549435e-38f;
   float y = tiny ? x * 8388608.0f : x;
-  int32_t i = bits_of(y) - 0x3f3504f3;  // the significand ends up in [sqrt(1/2), sqrt(2))
+  int32_t i = static_cast<int32_t>(static_cast<uint32_t>(bits_of(y)) -
+                                   0x3f3504f3u);  // the significand ends up in [sqrt(1/2), sqrt(2))
   int32_t e = i >> 23;
-  float f = float_of(bits_of(y) - static_cast<int32_t>(static_cast<uint32_t>(e) << 23)) - 1.0f;
+  float f = float_of(static_cast<int32_t>(static_cast<uint32_t>(bits_of(y)) - (static_cast<uint32_t>(e) << 23))) - 1.0f;
   float n = static_cast<float>(e - (tiny ? 23 : 0));
   float p = 6.746551628e-02f;
   p = madd(p, f, -1.167562817e-01f);

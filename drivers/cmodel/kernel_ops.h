@@ -5,12 +5,18 @@ template <class T>
 constexpr bool is_real = T(0.5) != T(0);
 template <class T>
 constexpr TypeClass class_of() {
-  if constexpr (__is_same(T, float)) return kF32;
-  else if constexpr (__is_same(T, double)) return kF64;
-  else if constexpr (__is_same(T, int32_t)) return kI32;
-  else if constexpr (__is_same(T, int64_t)) return kI64;
-  else if constexpr (__is_same(T, uint64_t)) return kU64;
-  else return kBool;
+  if constexpr (__is_same(T, float))
+    return kF32;
+  else if constexpr (__is_same(T, double))
+    return kF64;
+  else if constexpr (__is_same(T, int32_t))
+    return kI32;
+  else if constexpr (__is_same(T, int64_t))
+    return kI64;
+  else if constexpr (__is_same(T, uint64_t))
+    return kU64;
+  else
+    return kBool;
 }
 template <class T>
 struct UnsignedOf {
@@ -26,14 +32,14 @@ struct UnsignedOf<int64_t> {
 };
 
 // Two integers computed in unsigned arithmetic, where overflow wraps; reals as they are.
-#define WRAPPING(name, expression)                                \
-  struct name {                                                   \
-    template <class T>                                            \
-    static T f(T x, T y) {                                        \
-      using U = typename UnsignedOf<T>::type;                     \
-      U a = static_cast<U>(x), b = static_cast<U>(y);             \
-      return static_cast<T>(expression);                          \
-    }                                                             \
+#define WRAPPING(name, expression)                    \
+  struct name {                                       \
+    template <class T>                                \
+    static T f(T x, T y) {                            \
+      using U = typename UnsignedOf<T>::type;         \
+      U a = static_cast<U>(x), b = static_cast<U>(y); \
+      return static_cast<T>(expression);              \
+    }                                                 \
   };
 WRAPPING(Add, a + b)
 WRAPPING(Sub, a - b)
@@ -152,12 +158,12 @@ struct Pow {
   }
 };
 
-#define COMPARISON(name, operation)             \
-  struct name {                                 \
-    template <class T>                          \
-    static uint8_t f(T a, T b) {                \
-      return a operation b;                     \
-    }                                           \
+#define COMPARISON(name, operation) \
+  struct name {                     \
+    template <class T>              \
+    static uint8_t f(T a, T b) {    \
+      return a operation b;         \
+    }                               \
   };
 COMPARISON(Eq, ==)
 COMPARISON(Ne, !=)
@@ -186,12 +192,12 @@ struct Shr {
 };
 
 // BOOL: any byte but 0 is true
-#define LOGIC(name, expression)                            \
-  struct name {                                            \
-    static uint8_t f(uint8_t x, uint8_t y) {               \
-      bool a = x != 0, b = y != 0;                         \
-      return (expression);                                 \
-    }                                                      \
+#define LOGIC(name, expression)              \
+  struct name {                              \
+    static uint8_t f(uint8_t x, uint8_t y) { \
+      bool a = x != 0, b = y != 0;           \
+      return (expression);                   \
+    }                                        \
   };
 LOGIC(BoolAnd, a& b)
 LOGIC(BoolOr, a | b)
@@ -209,8 +215,10 @@ struct Neg {
   template <class T>
   static T f(T a) {
     using U = typename UnsignedOf<T>::type;
-    if constexpr (is_real<T>) return -a;
-    else return static_cast<T>(U(0) - static_cast<U>(a));
+    if constexpr (is_real<T>)
+      return -a;
+    else
+      return static_cast<T>(U(0) - static_cast<U>(a));
   }
 };
 struct Not {
@@ -305,13 +313,20 @@ void ternary(void* out, const void* in0, const void* in1, const void* in2, int64
   T* o = static_cast<T*>(out);
   const T *a = static_cast<const T*>(in0), *b = static_cast<const T*>(in1), *c = static_cast<const T*>(in2);
   switch (uniform & 7) {
-    case 0: return ternary_loop<Op, T, 0>(o, a, b, c, n);
-    case 1: return ternary_loop<Op, T, 1>(o, a, b, c, n);
-    case 2: return ternary_loop<Op, T, 2>(o, a, b, c, n);
-    case 3: return ternary_loop<Op, T, 3>(o, a, b, c, n);
-    case 4: return ternary_loop<Op, T, 4>(o, a, b, c, n);
-    case 5: return ternary_loop<Op, T, 5>(o, a, b, c, n);
-    default: return ternary_loop<Op, T, 6>(o, a, b, c, n);
+    case 0:
+      return ternary_loop<Op, T, 0>(o, a, b, c, n);
+    case 1:
+      return ternary_loop<Op, T, 1>(o, a, b, c, n);
+    case 2:
+      return ternary_loop<Op, T, 2>(o, a, b, c, n);
+    case 3:
+      return ternary_loop<Op, T, 3>(o, a, b, c, n);
+    case 4:
+      return ternary_loop<Op, T, 4>(o, a, b, c, n);
+    case 5:
+      return ternary_loop<Op, T, 5>(o, a, b, c, n);
+    default:
+      return ternary_loop<Op, T, 6>(o, a, b, c, n);
   }
 }
 

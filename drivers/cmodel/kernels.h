@@ -12,12 +12,18 @@ enum TypeClass : uint8_t { kBool = 0, kI32 = 1, kI64 = 2, kU64 = 3, kF32 = 4, kF
 
 constexpr TypeClass type_class(int dtype) {
   switch (dtype) {
-    case NPU_I32: return kI32;
-    case NPU_I64: return kI64;
-    case NPU_U64: return kU64;
-    case NPU_F32: return kF32;
-    case NPU_F64: return kF64;
-    default: return kBool;
+    case NPU_I32:
+      return kI32;
+    case NPU_I64:
+      return kI64;
+    case NPU_U64:
+      return kU64;
+    case NPU_F32:
+      return kF32;
+    case NPU_F64:
+      return kF64;
+    default:
+      return kBool;
   }
 }
 

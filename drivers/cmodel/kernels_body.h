@@ -7,24 +7,20 @@
 
 #include "drivers/cmodel/kernels.h"
 
-
 // Vectors wider than the level's registers never cross a call that is not inlined.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 namespace cmodel::CMODEL_ISA {
 namespace {
 
+// clang-format off: each of these uses what stands above it
 #include "drivers/cmodel/kernel_math.h"
-// clang-format keeps the order: what follows uses what stands above
 #include "drivers/cmodel/kernel_ops.h"
-// clang-format
 #include "drivers/cmodel/kernel_functions.h"
-// clang-format
 #include "drivers/cmodel/kernel_convert.h"
-// clang-format
 #include "drivers/cmodel/kernel_fold.h"
-// clang-format
 #include "drivers/cmodel/kernel_half.h"
+// clang-format on
 
 template <class Op, class... T>
 void set1(Kernels& t, int op) {

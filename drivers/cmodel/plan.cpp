@@ -58,9 +58,7 @@ int cost_of(const npu_instr& in) {
 
 class Planner {
  public:
-  Planner(const npu::Program& program, Plan& plan) : in_(program.instrs), plan_(plan) {
-    plan_.consts = program.consts;
-  }
+  Planner(const npu::Program& program, Plan& plan) : in_(program.instrs), plan_(plan) { plan_.consts = program.consts; }
 
   void run() {
     plan_.ops.resize(in_.size());
@@ -70,8 +68,10 @@ class Planner {
     for (size_t i = 0; i < in_.size(); ++i) decode(static_cast<int>(i));
     for (Segment& segment : plan_.segments) {
       find_row_values(segment);
-      if (segment.kind == NPU_SEGMENT_EACH) find_hazards(segment);
-      else hold_loads(segment);
+      if (segment.kind == NPU_SEGMENT_EACH)
+        find_hazards(segment);
+      else
+        hold_loads(segment);
       assign_slots(segment);
     }
     find_direct();
@@ -105,7 +105,8 @@ class Planner {
     // Folds and scans are fed when the segment is through: what they read lives until then.
     for (size_t i = 0; i < in_.size(); ++i)
       if (in_[i].op == NPU_OP_FOLD || in_[i].op == NPU_OP_SCAN)
-        each_argument(in_[i], [&](uint16_t id) { last_[id] = std::max(last_[id], plan_.segments[segment_of_[i]].end); });
+        each_argument(in_[i],
+                      [&](uint16_t id) { last_[id] = std::max(last_[id], plan_.segments[segment_of_[i]].end); });
   }
 
   int view(View::Kind kind, int number) {
@@ -303,9 +304,12 @@ class Planner {
     auto argument = [&](uint16_t id) {
       const npu_instr& in = in_[id];
       Direct::Arg arg{Direct::Arg::kOperand, static_cast<uint8_t>(in.imm), in.dtype};
-      if (in.op == NPU_OP_CONST) arg.kind = Direct::Arg::kConst;
-      else if (in.op == NPU_OP_PARAM) arg.kind = Direct::Arg::kParam;
-      else if (in.op != NPU_OP_LOAD || in.mask != NPU_NO_VALUE) return false;
+      if (in.op == NPU_OP_CONST)
+        arg.kind = Direct::Arg::kConst;
+      else if (in.op == NPU_OP_PARAM)
+        arg.kind = Direct::Arg::kParam;
+      else if (in.op != NPU_OP_LOAD || in.mask != NPU_NO_VALUE)
+        return false;
       direct.arg[direct.args++] = arg;
       return true;
     };

@@ -31,10 +31,10 @@ enum class Step : uint8_t {
 struct Op {
   Step step = Step::kNothing;
   uint8_t op = 0;
-  uint8_t dtype = 0;     // of the value defined
+  uint8_t dtype = 0;  // of the value defined
   uint8_t flags = 0;
-  uint8_t used = 0;      // bits of the arguments that the kernel reads
-  bool keeps_raw = true; // a load may hand out a pointer into memory: nothing overwrites it before its last use
+  uint8_t used = 0;       // bits of the arguments that the kernel reads
+  bool keeps_raw = true;  // a load may hand out a pointer into memory: nothing overwrites it before its last use
   int16_t slot = kNone;
   int16_t view = kNone;   // number in Plan::views: where the operand (or the coordinate) lies
   int16_t store = kNone;  // the store that can take this value straight from the kernel
@@ -51,8 +51,8 @@ struct View {
 };
 
 struct FoldPlan {
-  int at = 0;         // instruction
-  int kind = 0;       // npu_fold
+  int at = 0;           // instruction
+  int kind = 0;         // npu_fold
   int combine = kNone;  // segment
   int members = 1;
   uint8_t member_dtype[NPU_MAX_TUPLE] = {};
@@ -87,7 +87,7 @@ struct Plan {
   std::vector<Segment> segments;
   std::vector<int> combines;  // segment numbers of the combine segments
   std::vector<View> views;
-  std::vector<int> constants; // values that are the same for the whole command: const, param, size
+  std::vector<int> constants;  // values that are the same for the whole command: const, param, size
   int slots = 0;
   bool stores_at = false;
   bool hazards = false;  // some op has keeps_raw == false

@@ -55,19 +55,21 @@ class Reduce {
       const int64_t share = (kept_.total + pool_threads() - 1) / pool_threads();
       block_ = std::clamp<int64_t>((share + 15) / 16 * 16, 32, kBlock);
       const Tiling tiling(kept_, views_, block_, false);
-      parallel_for(tiling.count(), std::max<int64_t>(1, rows_per_chunk / tiling.points()), [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end && !sink_.failed(); ++i) run_lanes(tiling, i);
-      });
+      parallel_for(tiling.count(), std::max<int64_t>(1, rows_per_chunk / tiling.points()),
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t i = begin; i < end && !sink_.failed(); ++i) run_lanes(tiling, i);
+                   });
     } else if (inner_.rank == 1 && m > 0 && m <= kBlock / 2 && kept_.rank > 0 && kept_.size[kept_.rank - 1] > 1) {
       const int64_t last = kept_.size[kept_.rank - 1], most = std::min(last, kBlock / m);
       const int64_t per_outer = (last + most - 1) / most;
-      parallel_for(kept_.total / last * per_outer, std::max<int64_t>(1, rows_per_chunk / most), [&](int64_t begin, int64_t end) {
-        Frame& f = frame();
-        for (int64_t i = begin; i < end && !sink_.failed(); ++i) {
-          const int64_t first = i % per_outer * most;
-          run_batch(f, i / per_outer * last + first, std::min(most, last - first));
-        }
-      });
+      parallel_for(kept_.total / last * per_outer, std::max<int64_t>(1, rows_per_chunk / most),
+                   [&](int64_t begin, int64_t end) {
+                     Frame& f = frame();
+                     for (int64_t i = begin; i < end && !sink_.failed(); ++i) {
+                       const int64_t first = i % per_outer * most;
+                       run_batch(f, i / per_outer * last + first, std::min(most, last - first));
+                     }
+                   });
     } else {
       const Tiling tiles(inner_, views_, kBlock, false);
       const bool few = kept_.total < 2 * pool_threads() && tiles.count() > 8 && pool_threads() > 1;
@@ -120,8 +122,10 @@ class Reduce {
         continue;
       }
       Acc acc[NPU_MAX_FOLDS];
-      if (parallel) fold_pieces(f, segment, tiles, base, row, acc);
-      else fold_tiles(f, segment, tiles, 0, tiles.count(), base, row, acc);
+      if (parallel)
+        fold_pieces(f, segment, tiles, base, row, acc);
+      else
+        fold_tiles(f, segment, tiles, 0, tiles.count(), base, row, acc);
       int slot = 0;
       for (size_t k = 0; k < segment.folds.size(); ++k) {
         const FoldPlan& fold = segment.folds[k];
@@ -134,8 +138,8 @@ class Reduce {
     }
   }
 
-  void fold_tiles(Frame& f, const Segment& segment, const Tiling& tiles, int64_t first, int64_t last, const int64_t* base,
-                  int64_t row, Acc* acc) const {
+  void fold_tiles(Frame& f, const Segment& segment, const Tiling& tiles, int64_t first, int64_t last,
+                  const int64_t* base, int64_t row, Acc* acc) const {
     for (size_t k = 0; k < segment.folds.size(); ++k) begin(segment.folds[k], acc[k]);
     Tile tile;
     for (int64_t i = first; i < last; ++i) {
@@ -146,7 +150,8 @@ class Reduce {
     }
   }
 
-  void fold_pieces(Frame& f, const Segment& segment, const Tiling& tiles, const int64_t* base, int64_t row, Acc* acc) const {
+  void fold_pieces(Frame& f, const Segment& segment, const Tiling& tiles, const int64_t* base, int64_t row,
+                   Acc* acc) const {
     const int64_t count = tiles.count(), pieces = std::min<int64_t>(kMaxPieces, count);
     std::vector<Acc> parts(static_cast<size_t>(pieces) * NPU_MAX_FOLDS);
     std::vector<Ref> rows;
@@ -155,11 +160,13 @@ class Reduce {
       Frame& own = frame();
       for (size_t k = 0; k < rows.size(); ++k) own.val[segment.row_values[k]] = rows[k];
       for (int64_t p = begin; p < end; ++p)
-        fold_tiles(own, segment, tiles, count * p / pieces, count * (p + 1) / pieces, base, row, &parts[static_cast<size_t>(p) * NPU_MAX_FOLDS]);
+        fold_tiles(own, segment, tiles, count * p / pieces, count * (p + 1) / pieces, base, row,
+                   &parts[static_cast<size_t>(p) * NPU_MAX_FOLDS]);
     });
     for (size_t k = 0; k < segment.folds.size(); ++k) {
       acc[k] = parts[k];
-      for (int64_t p = 1; p < pieces; ++p) merge(f, segment.folds[k], acc[k], parts[static_cast<size_t>(p) * NPU_MAX_FOLDS + k]);
+      for (int64_t p = 1; p < pieces; ++p)
+        merge(f, segment.folds[k], acc[k], parts[static_cast<size_t>(p) * NPU_MAX_FOLDS + k]);
     }
   }
 

@@ -120,8 +120,10 @@ class Scan {
         run_tile(f, segment.begin, segment.end, tile);
         for (const FoldPlan& fold : segment.folds) {
           Lanes& l = lanes[number++];
-          if (fold.kind == NPU_FOLD_SUM) step_sum(f, fold, l, tile.n);
-          else accumulate(f, fold, l, tile.n);
+          if (fold.kind == NPU_FOLD_SUM)
+            step_sum(f, fold, l, tile.n);
+          else
+            accumulate(f, fold, l, tile.n);
           if (fold.kind == NPU_FOLD_WELFORD) finish(f, fold, l, tile.n);
           for (int j = 0; j < fold.members; ++j) publish(f, fold, j, l.member[j], tile.n == 1);
         }
@@ -133,7 +135,8 @@ class Scan {
 
   static void step_sum(Frame& f, const FoldPlan& fold, Lanes& l, int64_t n) {
     const Ref x = f.val[f.plan->ops[fold.at].a];
-    f.k->op[NPU_OP_ADD][type_class(fold.member_dtype[0])](l.member[0], l.member[0], x.ptr, nullptr, n, x.uniform ? 2 : 0);
+    f.k->op[NPU_OP_ADD][type_class(fold.member_dtype[0])](l.member[0], l.member[0], x.ptr, nullptr, n,
+                                                          x.uniform ? 2 : 0);
   }
 
   const Job& job_;

@@ -25,28 +25,41 @@ uint64_t real_key(uint64_t bits, uint64_t sign, uint64_t infinity, uint64_t all)
 
 uint64_t key_of(const char* p, int dtype) {
   switch (dtype) {
-    case NPU_BOOL: return *p != 0;
-    case NPU_U8: return static_cast<uint8_t>(*p);
-    case NPU_I8: return static_cast<uint8_t>(*p) ^ 0x80u;
-    default: break;
+    case NPU_BOOL:
+      return *p != 0;
+    case NPU_U8:
+      return static_cast<uint8_t>(*p);
+    case NPU_I8:
+      return static_cast<uint8_t>(*p) ^ 0x80u;
+    default:
+      break;
   }
   uint16_t h;
   uint32_t w;
   uint64_t d;
   std::memcpy(&h, p, sizeof h);
   switch (dtype) {
-    case NPU_U16: return h;
-    case NPU_I16: return h ^ 0x8000u;
-    case NPU_F16: return real_key(h, 0x8000, 0x7c00, 0xffff);
-    case NPU_BF16: return real_key(h, 0x8000, 0x7f80, 0xffff);
-    default: break;
+    case NPU_U16:
+      return h;
+    case NPU_I16:
+      return h ^ 0x8000u;
+    case NPU_F16:
+      return real_key(h, 0x8000, 0x7c00, 0xffff);
+    case NPU_BF16:
+      return real_key(h, 0x8000, 0x7f80, 0xffff);
+    default:
+      break;
   }
   std::memcpy(&w, p, sizeof w);
   switch (dtype) {
-    case NPU_U32: return w;
-    case NPU_I32: return w ^ 0x80000000u;
-    case NPU_F32: return real_key(w, 0x80000000u, 0x7f800000u, 0xffffffffu);
-    default: break;
+    case NPU_U32:
+      return w;
+    case NPU_I32:
+      return w ^ 0x80000000u;
+    case NPU_F32:
+      return real_key(w, 0x80000000u, 0x7f800000u, 0xffffffffu);
+    default:
+      break;
   }
   std::memcpy(&d, p, sizeof d);
   if (dtype == NPU_U64) return d;
@@ -91,12 +104,14 @@ bool run_sort(const Job& job, Failure&) {
   if (rows == 0 || n == 0 || count == 0) return true;
   const Operand* o = job.operands;
   const int key_type = o[0].dtype, key_size = npu::dtype_size(key_type);
-  const uint64_t flip = command.u.sort.descending ? (key_size == 8 ? ~uint64_t{0} : (uint64_t{1} << key_size * 8) - 1) : 0;
+  const uint64_t flip =
+      command.u.sort.descending ? (key_size == 8 ? ~uint64_t{0} : (uint64_t{1} << key_size * 8) - 1) : 0;
   const Kernels& k = kernels();
   Convert key_out = k.convert[key_type][o[2].dtype];
   const bool counted = o[1].immediate;
   Convert payload_out = k.convert[counted ? int{NPU_I64} : int{o[1].dtype}][o[3].dtype];
-  const int payload_size = npu::dtype_size(o[1].dtype), out_key = npu::dtype_size(o[2].dtype), out_payload = npu::dtype_size(o[3].dtype);
+  const int payload_size = npu::dtype_size(o[1].dtype), out_key = npu::dtype_size(o[2].dtype),
+            out_payload = npu::dtype_size(o[3].dtype);
   parallel_for(rows, std::max<int64_t>(1, 4096 / n), [&](int64_t begin, int64_t end) {
     std::vector<Pair> pairs, spare;
     std::vector<uint64_t> out;
@@ -123,8 +138,10 @@ bool run_sort(const Job& job, Failure&) {
         payload_out(&out[static_cast<size_t>(2 * i + 1)], payload, 1);
       }
       for (int64_t i = 0; i < count; ++i) {
-        std::memcpy(o[2].ptr + (offset[2] + i * o[2].stride[rank - 1]) * out_key, &out[static_cast<size_t>(2 * i)], static_cast<size_t>(out_key));
-        std::memcpy(o[3].ptr + (offset[3] + i * o[3].stride[rank - 1]) * out_payload, &out[static_cast<size_t>(2 * i + 1)], static_cast<size_t>(out_payload));
+        std::memcpy(o[2].ptr + (offset[2] + i * o[2].stride[rank - 1]) * out_key, &out[static_cast<size_t>(2 * i)],
+                    static_cast<size_t>(out_key));
+        std::memcpy(o[3].ptr + (offset[3] + i * o[3].stride[rank - 1]) * out_payload,
+                    &out[static_cast<size_t>(2 * i + 1)], static_cast<size_t>(out_payload));
       }
     }
   });

@@ -26,7 +26,8 @@ void Space::set(const Job& job, const Plan& plan, int first, int last, int order
     // Insertion sort: stable, and the dimensions are nearly always in order already.
     for (int i = 1; i < count; ++i)
       for (int k = i; k > 0; --k) {
-        const int64_t outer = std::llabs(stride_of(order[k - 1], order_by)), inner = std::llabs(stride_of(order[k], order_by));
+        const int64_t outer = std::llabs(stride_of(order[k - 1], order_by)),
+                      inner = std::llabs(stride_of(order[k], order_by));
         if (inner <= outer) break;
         std::swap(order[k - 1], order[k]);
       }

@@ -67,7 +67,8 @@ bool is_dense(const Place& p, const Tile& t) {
 
 bool aliases_store(const Frame& f, const Operand& operand) {
   for (const Op& op : f.plan->ops)
-    if ((op.step == Step::kStore || op.step == Step::kStoreAt) && f.job->operands[op.imm].ptr == operand.ptr) return true;
+    if ((op.step == Step::kStore || op.step == Step::kStoreAt) && f.job->operands[op.imm].ptr == operand.ptr)
+      return true;
   return false;
 }
 
@@ -94,11 +95,13 @@ void fetch(Frame& f, int i, const Op& op, const Place& p, const Tile& t) {
   f.val[i] = {slot, false};
 }
 
-void bad_address(Frame& f, const Op& op, const char* at, const Tile& t, bool write) {
+// `element` counts from the start of the operand's allocation.
+void bad_address(Frame& f, const Op& op, int64_t element, const Tile& t, bool write) {
   const Operand& operand = f.job->operands[op.imm];
   char text[160];
-  std::snprintf(text, sizeof text, "expected live memory at byte %lld of the allocation of operand %u, got none (%s of %d bytes)",
-                static_cast<long long>(at - operand.begin), op.imm, write ? "store" : "load", npu::dtype_size(operand.dtype));
+  std::snprintf(text, sizeof text,
+                "expected live memory at element %lld of the allocation of operand %u (%s of %s), got none",
+                static_cast<long long>(element), op.imm, write ? "store" : "load", npu::dtype_name(operand.dtype));
   f.sink->report(NPU_ERROR_ADDRESS, text, t.position);
 }
 
@@ -136,7 +139,8 @@ void masked_load(Frame& f, int i, const Op& op, const Tile& t) {
     if (mask.uniform) return;
     const Ref x = f.val[i];
     // 0 wherever the mask is false
-    f.k->op[NPU_OP_WHERE][type_class(op.dtype)](f.slot(op.slot), mask.ptr, x.ptr, &zero, t.n, (x.uniform ? 2u : 0u) | 4u);
+    f.k->op[NPU_OP_WHERE][type_class(op.dtype)](f.slot(op.slot), mask.ptr, x.ptr, &zero, t.n,
+                                                (x.uniform ? 2u : 0u) | 4u);
     f.val[i] = {f.slot(op.slot), false};
     return;
   }
@@ -146,7 +150,8 @@ void masked_load(Frame& f, int i, const Op& op, const Tile& t) {
   each_point(t, [&](int64_t k, int64_t r, int64_t c) {
     if (!mask_at(mask, k)) return;
     const char* at = p.at + ((r * p.row_stride + c * p.col_stride) << p.log_size);
-    if (!p.operand->immediate && !inside(*p.operand, at, p.log_size)) return bad_address(f, op, at, t, false);
+    if (!p.operand->immediate && !inside(*p.operand, at, p.log_size))
+      return bad_address(f, op, (at - p.operand->begin) >> p.log_size, t, false);
     std::memcpy(to + k * size, at, static_cast<size_t>(size));
   });
   f.k->convert[p.operand->dtype][op.dtype](f.slot(op.slot), to, t.n);
@@ -156,10 +161,11 @@ void masked_load(Frame& f, int i, const Op& op, const Tile& t) {
 // Offset (in elements) of point (r, c) plus the computed one, checked; false after a report.
 bool computed(Frame& f, const Op& op, const Place& p, const Tile& t, int64_t r, int64_t c, int64_t offset, bool write,
               char** at) {
-  const int64_t from_tile = static_cast<int64_t>(static_cast<uint64_t>(r * p.row_stride + c * p.col_stride) +
-                                                 static_cast<uint64_t>(offset));
+  const int64_t from_tile =
+      static_cast<int64_t>(static_cast<uint64_t>(r * p.row_stride + c * p.col_stride) + static_cast<uint64_t>(offset));
   const int64_t limit = p.operand->limit;
-  const int64_t element = static_cast<int64_t>(static_cast<uint64_t>(t.offset[op.view]) + static_cast<uint64_t>(from_tile));
+  const int64_t element =
+      static_cast<int64_t>(static_cast<uint64_t>(t.offset[op.view]) + static_cast<uint64_t>(from_tile));
   if (limit && (element < 0 || element >= limit)) {
     f.sink->report(NPU_ERROR_ADDRESS,
                    "expected an offset of 0 to " + std::to_string(limit - 1) + " in operand " + std::to_string(op.imm) +
@@ -170,10 +176,12 @@ bool computed(Frame& f, const Op& op, const Place& p, const Tile& t, int64_t r, 
   // In elements from the start, so that a wild offset cannot wrap around into the allocation.
   const int64_t low = (p.operand->begin - p.operand->ptr) >> p.log_size;
   const int64_t high = (p.operand->end - p.operand->ptr) >> p.log_size;
-  *at = p.operand->ptr + (static_cast<uint64_t>(element) << p.log_size);
-  if (element >= low && element < high) return true;
-  bad_address(f, op, *at, t, write);
-  return false;
+  if (element < low || element >= high) {
+    bad_address(f, op, element - low, t, write);
+    return false;
+  }
+  *at = p.operand->ptr + element * (int64_t{1} << p.log_size);
+  return true;
 }
 
 }  // namespace
@@ -187,8 +195,10 @@ char* direct_target(Frame& f, const Op& op, const Tile& t) {
 
 void load(Frame& f, int i, const Tile& t) {
   const Op& op = f.plan->ops[i];
-  if (op.mask != NPU_NO_VALUE) masked_load(f, i, op, t);
-  else fetch(f, i, op, place(f, op, t), t);
+  if (op.mask != NPU_NO_VALUE)
+    masked_load(f, i, op, t);
+  else
+    fetch(f, i, op, place(f, op, t), t);
 }
 
 void load_at(Frame& f, int i, const Tile& t) {
@@ -201,7 +211,8 @@ void load_at(Frame& f, int i, const Tile& t) {
   char* to = f.temp(0);
   // Everything that a plain gather needs, hoisted out of the loop.
   const int64_t limit = p.operand->limit, base = t.offset[op.view];
-  int64_t low = (p.operand->begin - p.operand->ptr) >> p.log_size, high = (p.operand->end - p.operand->ptr) >> p.log_size;
+  int64_t low = (p.operand->begin - p.operand->ptr) >> p.log_size,
+          high = (p.operand->end - p.operand->ptr) >> p.log_size;
   if (limit) {
     low = std::max<int64_t>(low, 0);
     high = std::min(high, limit);
@@ -214,16 +225,23 @@ void load_at(Frame& f, int i, const Tile& t) {
       out[k] = 0;
       if (mask.ptr && !mask_at(mask, k)) return;
       const int64_t given = offsets[offset.uniform ? 0 : k];
-      const uint64_t element = static_cast<uint64_t>(base + r * p.row_stride + c * p.col_stride) + static_cast<uint64_t>(given);
+      const uint64_t element =
+          static_cast<uint64_t>(base + r * p.row_stride + c * p.col_stride) + static_cast<uint64_t>(given);
       char* at;
-      if (element - static_cast<uint64_t>(low) < span) out[k] = memory[static_cast<int64_t>(element)];
-      else computed(f, op, p, t, r, c, given, false, &at);
+      if (element - static_cast<uint64_t>(low) < span)
+        out[k] = memory[static_cast<int64_t>(element)];
+      else
+        computed(f, op, p, t, r, c, given, false, &at);
     });
   };
-  if (size == 1) gather(reinterpret_cast<uint8_t*>(to));
-  else if (size == 2) gather(reinterpret_cast<uint16_t*>(to));
-  else if (size == 4) gather(reinterpret_cast<uint32_t*>(to));
-  else gather(reinterpret_cast<uint64_t*>(to));
+  if (size == 1)
+    gather(reinterpret_cast<uint8_t*>(to));
+  else if (size == 2)
+    gather(reinterpret_cast<uint16_t*>(to));
+  else if (size == 4)
+    gather(reinterpret_cast<uint32_t*>(to));
+  else
+    gather(reinterpret_cast<uint64_t*>(to));
   f.k->convert[p.operand->dtype][op.dtype](f.slot(op.slot), to, t.n);
   f.val[i] = {f.slot(op.slot), false};
 }
@@ -242,7 +260,8 @@ void store(Frame& f, int i, const Tile& t) {
     each_point(t, [&](int64_t k, int64_t r, int64_t c) {
       if (!mask_at(mask, k)) return;
       char* at = p.at + ((r * p.row_stride + c * p.col_stride) << p.log_size);
-      if (!inside(*p.operand, at, p.log_size)) return bad_address(f, op, at, t, true);
+      if (!inside(*p.operand, at, p.log_size))
+        return bad_address(f, op, (at - p.operand->begin) >> p.log_size, t, true);
       std::memcpy(at, values + (v.uniform ? 0 : k * size), static_cast<size_t>(size));
     });
     return;
@@ -260,8 +279,10 @@ void store(Frame& f, int i, const Tile& t) {
       deposit(*f.k, p.at, f.temp(0), p.log_size, t.rows, t.cols, p.row_stride, p.col_stride);
     }
   } else if (is_dense(p, t)) {
-    if (f.streams && from == to) f.k->stream(p.at, v.ptr, t.n << p.log_size);
-    else convert(p.at, v.ptr, t.n);
+    if (f.streams && from == to)
+      f.k->stream(p.at, v.ptr, t.n << p.log_size);
+    else
+      convert(p.at, v.ptr, t.n);
   } else {
     const char* values = v.ptr;
     if (from != to || from == NPU_BOOL) {
@@ -318,8 +339,10 @@ void index(Frame& f, int i, const Tile& t) {
     for (int64_t r = 0; r < t.rows; ++r, out += t.cols)
       for (int64_t c = 0; c < t.cols; ++c) out[c] = static_cast<T>(first + r * rs + c * cs);
   };
-  if (op.dtype == NPU_I32) fill(reinterpret_cast<int32_t*>(slot));
-  else fill(reinterpret_cast<int64_t*>(slot));
+  if (op.dtype == NPU_I32)
+    fill(reinterpret_cast<int32_t*>(slot));
+  else
+    fill(reinterpret_cast<int64_t*>(slot));
   f.val[i] = {slot, false};
 }
 
@@ -372,9 +395,10 @@ void check_loop(Frame& f, const Op& op, Ref a, Ref b, Ref mask, T* out, int64_t 
     T x = given;
     if ((op.flags & NPU_INDEX_WRAP) && x < 0) x = static_cast<T>(static_cast<uint64_t>(x) + static_cast<uint64_t>(s));
     if ((op.flags & NPU_INDEX_CHECK) && (x < 0 || x >= s)) {
-      f.sink->report(NPU_ERROR_INDEX,
-                     "index " + std::to_string(given) + " is out of bounds for dimension with size " + std::to_string(s),
-                     t.position);
+      f.sink->report(
+          NPU_ERROR_INDEX,
+          "index " + std::to_string(given) + " is out of bounds for dimension with size " + std::to_string(s),
+          t.position);
       x = 0;
     }
     out[k] = x;
@@ -389,8 +413,10 @@ void check_index(Frame& f, int i, const Tile& t) {
   const bool uniform = a.uniform && b.uniform && (!mask.ptr || mask.uniform);
   char* out = uniform ? reinterpret_cast<char*>(&f.scalar[i]) : f.slot(op.slot);
   const int64_t m = uniform ? 1 : t.n;
-  if (op.dtype == NPU_I32) check_loop(f, op, a, b, mask, reinterpret_cast<int32_t*>(out), m, t);
-  else check_loop(f, op, a, b, mask, reinterpret_cast<int64_t*>(out), m, t);
+  if (op.dtype == NPU_I32)
+    check_loop(f, op, a, b, mask, reinterpret_cast<int32_t*>(out), m, t);
+  else
+    check_loop(f, op, a, b, mask, reinterpret_cast<int64_t*>(out), m, t);
   f.val[i] = {out, uniform};
 }
 

@@ -56,9 +56,9 @@ def _compare(on_cpu: Callable, on_npu: Callable, settle: Callable, seconds: floa
 
 
 def small_ops(torch, device: str) -> dict[str, Callable]:
-    a, b = torch.rand(4, device=device), torch.rand(4, device=device)
-    m, n = torch.rand(8, 8, device=device), torch.rand(8, 8, device=device)
-    one = torch.ones((), device=device)
+    a, b = torch.rand(4).to(device), torch.rand(4).to(device)
+    m, n = torch.rand(8, 8).to(device), torch.rand(8, 8).to(device)
+    one = torch.ones(()).to(device)
     target = torch.device(device)
     return {
         "a + b, 4 elements": lambda: a + b,

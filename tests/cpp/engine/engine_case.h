@@ -29,8 +29,8 @@ class Case {
   npu_command c{};
   std::vector<npu_operand> operands;
   std::vector<npu_scalar> params;
-  std::vector<Bytes> memory;       // blocks
-  std::vector<int> block_of;       // of each operand; -1: immediate
+  std::vector<Bytes> memory;  // blocks
+  std::vector<int> block_of;  // of each operand; -1: immediate
   npu::Program program;
   bool has_program = false;
 
@@ -133,8 +133,12 @@ class Case {
     std::string want_error, got_error;
     const npu_status a = reference(want, want_error), b = engine(got, got_error);
     if (a == NPU_ERROR_INVALID) return "invalid case: " + want_error;
-    if (a != b) return "status: expected " + std::to_string(a) + " " + want_error + ", got " + std::to_string(b) + " " + got_error;
-    if (a != NPU_OK) return a == NPU_ERROR_INDEX && want_error != got_error ? "expected '" + want_error + "', got '" + got_error + "'" : "";
+    if (a != b)
+      return "status: expected " + std::to_string(a) + " " + want_error + ", got " + std::to_string(b) + " " +
+             got_error;
+    if (a != NPU_OK)
+      return a == NPU_ERROR_INDEX && want_error != got_error ? "expected '" + want_error + "', got '" + got_error + "'"
+                                                             : "";
     for (size_t k = 0; k < memory.size(); ++k) {
       int dtype = NPU_U8;
       for (size_t i = 0; i < operands.size(); ++i)
@@ -154,16 +158,19 @@ class Case {
   }
   static bool run(const cmodel::Job& job, cmodel::Failure& failure) {
     switch (job.command.kind) {
-      case NPU_COPY: return cmodel::run_copy(job, failure);
-      case NPU_REDUCE: return cmodel::run_reduce(job, failure);
-      case NPU_SCAN: return cmodel::run_scan(job, failure);
-      case NPU_SORT: return cmodel::run_sort(job, failure);
-      default: return cmodel::run_map(job, failure);
+      case NPU_COPY:
+        return cmodel::run_copy(job, failure);
+      case NPU_REDUCE:
+        return cmodel::run_reduce(job, failure);
+      case NPU_SCAN:
+        return cmodel::run_scan(job, failure);
+      case NPU_SORT:
+        return cmodel::run_sort(job, failure);
+      default:
+        return cmodel::run_map(job, failure);
     }
   }
-  static double as_double(const unsigned char* p, int dtype) {
-    return npu::load_value(p, dtype, NPU_F64).f64;
-  }
+  static double as_double(const unsigned char* p, int dtype) { return npu::load_value(p, dtype, NPU_F64).f64; }
   static std::string compare_block(const Bytes& want, const Bytes& got, int dtype, Tolerance tolerance) {
     const size_t size = static_cast<size_t>(npu::dtype_size(dtype));
     for (size_t i = 0; i + size <= want.size(); i += size) {
@@ -177,7 +184,8 @@ class Case {
         if (std::fabs(a - b) <= room) continue;
       }
       char text[160];
-      std::snprintf(text, sizeof text, "element %zu (%s): expected %.17g, got %.17g", i / size, npu::dtype_name(dtype), a, b);
+      std::snprintf(text, sizeof text, "element %zu (%s): expected %.17g, got %.17g", i / size, npu::dtype_name(dtype),
+                    a, b);
       return text;
     }
     return {};

@@ -25,7 +25,8 @@ Case random_map(uint32_t seed) {
   const int outputs = z.pick(1, 2);
   for (int i = 0; i < outputs; ++i) {
     npu_instr in = z.make(NPU_OP_STORE, NPU_DTYPE_NONE);
-    in.a = static_cast<uint16_t>(values[static_cast<size_t>(z.pick(z.chance(70) ? static_cast<int>(values.size()) - 1 : 0, static_cast<int>(values.size()) - 1))]);
+    in.a = static_cast<uint16_t>(values[static_cast<size_t>(
+        z.pick(z.chance(70) ? static_cast<int>(values.size()) - 1 : 0, static_cast<int>(values.size()) - 1))]);
     in.imm = static_cast<uint32_t>(k.operands.size());
     const int type = p.instrs[in.a].dtype;
     z.output(k, z.chance(60) ? type : z.storage());
@@ -36,7 +37,8 @@ Case random_map(uint32_t seed) {
     if (z.chance(20) && i == 0) {
       const int input = z.pick(0, inputs - 1);
       bool dense = k.block_of[static_cast<size_t>(input)] >= 0;
-      for (int d = 0; d < k.c.rank; ++d) dense &= k.operands[static_cast<size_t>(input)].stride[d] != 0 || k.c.size[d] <= 1;
+      for (int d = 0; d < k.c.rank; ++d)
+        dense &= k.operands[static_cast<size_t>(input)].stride[d] != 0 || k.c.size[d] <= 1;
       if (dense) {
         k.operands.back() = k.operands[static_cast<size_t>(input)];
         k.block_of.back() = k.block_of[static_cast<size_t>(input)];
@@ -51,8 +53,8 @@ Case random_map(uint32_t seed) {
 
 }  // namespace
 
-TEST(random_maps_agree_with_the_reference) {
-  for (uint32_t seed = 1; seed <= 3000; ++seed) {
+static void run_maps(uint32_t count) {
+  for (uint32_t seed = 1; seed <= count; ++seed) {
     Case k = random_map(seed);
     const std::string text = k.compare();
     if (!text.empty()) {
@@ -60,6 +62,16 @@ TEST(random_maps_agree_with_the_reference) {
       break;
     }
   }
+}
+
+TEST(random_maps_agree_with_the_reference) {
+  run_maps(3000);
+}
+
+TEST(large_maps_agree_with_the_reference) {
+  Fuzz::large() = true;
+  run_maps(60);
+  Fuzz::large() = false;
 }
 
 TEST(random_copies_agree_with_the_reference) {

@@ -12,11 +12,16 @@ class Fuzz {
   int pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
   bool chance(int percent) { return pick(1, 100) <= percent; }
 
-  std::vector<int64_t> shape(int max_rank, int64_t most = 20000) {
+  std::vector<int64_t> shape(int max_rank) {
+    const int64_t most = large() ? 600000 : 20000;
     std::vector<int64_t> s(static_cast<size_t>(pick(0, max_rank)));
     int64_t total = 1;
     for (int64_t& d : s) {
-      d = chance(15) ? 1 : chance(3) ? 0 : chance(60) ? pick(2, 9) : chance(70) ? pick(10, 150) : pick(150, 3000);
+      d = chance(15)   ? 1
+          : chance(3)  ? 0
+          : chance(60) ? pick(2, 9)
+          : chance(70) ? pick(10, 150)
+                       : pick(150, large() ? 300000 : 3000);
       while (total * d > most) d = d / 2;
       total *= std::max<int64_t>(d, 1);
     }
@@ -45,6 +50,11 @@ class Fuzz {
       npu::store_value(&bytes[i], dtype, v, NPU_F64);
     }
   }
+  // Shapes that several threads share.
+  static bool& large() {
+    static bool on = false;
+    return on;
+  }
   void specials(bool on) { specials_ = on; }
 
   // Strides for a read operand: dense, permuted, broadcast, reversed or with gaps.
@@ -71,8 +81,8 @@ class Fuzz {
     return in;
   }
   int storage() {
-    static const int types[] = {NPU_BOOL, NPU_U8, NPU_I8, NPU_U16, NPU_I16, NPU_U32, NPU_I32, NPU_U64, NPU_I64,
-                                NPU_F16, NPU_BF16, NPU_F32, NPU_F64, NPU_F32, NPU_F32, NPU_I64};
+    static const int types[] = {NPU_BOOL, NPU_U8,  NPU_I8,   NPU_U16, NPU_I16, NPU_U32, NPU_I32, NPU_U64,
+                                NPU_I64,  NPU_F16, NPU_BF16, NPU_F32, NPU_F64, NPU_F32, NPU_F32, NPU_I64};
     return types[pick(0, 15)];
   }
 
@@ -87,14 +97,15 @@ class Fuzz {
           if (p.instrs[static_cast<size_t>(v)].dtype == type) fit.push_back(v);
         return static_cast<uint16_t>(fit[static_cast<size_t>(pick(0, static_cast<int>(fit.size()) - 1))]);
       };
-      static const int any2[] = {NPU_OP_MIN, NPU_OP_MAX, NPU_OP_EQ, NPU_OP_NE, NPU_OP_LT, NPU_OP_LE, NPU_OP_GT, NPU_OP_GE};
-      static const int number2[] = {NPU_OP_ADD, NPU_OP_SUB, NPU_OP_MUL, NPU_OP_DIV, NPU_OP_FLOORDIV, NPU_OP_MOD, NPU_OP_FMOD,
-                                    NPU_OP_FMIN, NPU_OP_FMAX};
+      static const int any2[] = {NPU_OP_MIN, NPU_OP_MAX, NPU_OP_EQ, NPU_OP_NE,
+                                 NPU_OP_LT,  NPU_OP_LE,  NPU_OP_GT, NPU_OP_GE};
+      static const int number2[] = {NPU_OP_ADD, NPU_OP_SUB,  NPU_OP_MUL,  NPU_OP_DIV, NPU_OP_FLOORDIV,
+                                    NPU_OP_MOD, NPU_OP_FMOD, NPU_OP_FMIN, NPU_OP_FMAX};
       static const int number1[] = {NPU_OP_NEG, NPU_OP_ABS, NPU_OP_SIGN, NPU_OP_SIGNBIT};
       static const int bits2[] = {NPU_OP_AND, NPU_OP_OR, NPU_OP_XOR};
       static const int ints2[] = {NPU_OP_SHL, NPU_OP_SHR, NPU_OP_POW};
-      static const int reals1[] = {NPU_OP_FLOOR, NPU_OP_CEIL, NPU_OP_ROUND, NPU_OP_TRUNC, NPU_OP_SQRT, NPU_OP_RECIPROCAL,
-                                   NPU_OP_ISNAN, NPU_OP_ISINF, NPU_OP_FREXP_M, NPU_OP_FREXP_E};
+      static const int reals1[] = {NPU_OP_FLOOR,      NPU_OP_CEIL,  NPU_OP_ROUND, NPU_OP_TRUNC,   NPU_OP_SQRT,
+                                   NPU_OP_RECIPROCAL, NPU_OP_ISNAN, NPU_OP_ISINF, NPU_OP_FREXP_M, NPU_OP_FREXP_E};
       const bool is_bool = type == NPU_BOOL, real = type == NPU_F32 || type == NPU_F64;
       npu_instr in;
       const int what = pick(0, 9);

@@ -209,8 +209,8 @@ void run(Case (*make)(uint32_t, bool&), uint32_t count) {
     ++bad;
     std::string shape;
     for (int d = 0; d < k.c.rank; ++d) shape += std::to_string(k.c.size[d]) + " ";
-    fail("seed " + std::to_string(seed) + " [" + shape + "] inner " + std::to_string(k.c.inner_rank) + ": " + text + "\n" +
-         npu::to_text(k.program.desc()));
+    fail("seed " + std::to_string(seed) + " [" + shape + "] inner " + std::to_string(k.c.inner_rank) + ": " + text +
+         "\n" + npu::to_text(k.program.desc()));
   }
 }
 
@@ -221,4 +221,10 @@ TEST(random_reductions_agree_with_the_reference) {
 }
 TEST(random_scans_agree_with_the_reference) {
   run(random_scan, 1500);
+}
+TEST(large_reductions_and_scans_agree_with_the_reference) {
+  Fuzz::large() = true;
+  run(random_reduce, 60);
+  run(random_scan, 30);
+  Fuzz::large() = false;
 }

@@ -14,8 +14,10 @@ TEST(random_sorts_agree_with_the_reference) {
     Case k(NPU_SORT, shape, 1);
     const int key = z.storage();
     z.input(k, key);
-    if (z.chance(50)) k.immediate(NPU_I64, 0);
-    else z.input(k, z.chance(50) ? NPU_I64 : NPU_I32);
+    if (z.chance(50))
+      k.immediate(NPU_I64, 0);
+    else
+      z.input(k, z.chance(50) ? NPU_I64 : NPU_I32);
     const int64_t n = k.c.size[k.c.rank - 1];
     k.c.u.sort.count = z.chance(60) ? n : z.pick(0, static_cast<int>(n));
     k.c.u.sort.descending = z.chance(50);
@@ -52,17 +54,19 @@ TEST(gathers_and_scatters_with_repeated_indices_agree_with_the_reference) {
       k.add(values, type, {1});
       k.add(table, type, {0}).limit = z.chance(50) ? range : 0;
       const char* modes[] = {"", ", add", ", mul", ", max", ", min"};
-      npu::Program p = npu::parse("program s(index, x, out; n)\neach:\n  %i = load index : i64\n  %n = param n : i64\n"
-                                  "  %k = check_index %i, %n, wrap, check : i64\n  %x = load x : " + t +
-                                  "\n  store_at out, %x, %k" + std::string(modes[z.pick(0, 4)]) + "\n");
+      npu::Program p = npu::parse(
+          "program s(index, x, out; n)\neach:\n  %i = load index : i64\n  %n = param n : i64\n"
+          "  %k = check_index %i, %n, wrap, check : i64\n  %x = load x : " +
+          t + "\n  store_at out, %x, %k" + std::string(modes[z.pick(0, 4)]) + "\n");
       k.with(p);
     } else {
       k.add(table, type, {0}).limit = z.chance(50) ? range : 0;
       const int out = k.block(n, type);
       k.add(out, type, {1});
-      k.with(npu::parse("program g(index, table, out; n)\neach:\n  %i = load index : i64\n  %n = param n : i64\n"
-                        "  %k = check_index %i, %n, wrap, check : i64\n  %x = load_at table, %k : " + t +
-                        "\n  store out, %x\n"));
+      k.with(
+          npu::parse("program g(index, table, out; n)\neach:\n  %i = load index : i64\n  %n = param n : i64\n"
+                     "  %k = check_index %i, %n, wrap, check : i64\n  %x = load_at table, %k : " +
+                     t + "\n  store out, %x\n"));
     }
     const std::string text = k.compare();
     if (!text.empty()) {
@@ -77,7 +81,9 @@ TEST(wild_addresses_are_refused) {
   k.add(k.block(std::vector<int64_t>{0, 1, int64_t{1} << 61, -5}), NPU_I64, {1});
   k.add(k.block(std::vector<float>{1, 2, 3, 4}), NPU_F32, {0});
   k.add(k.block(4, NPU_F32), NPU_F32, {1});
-  k.with("program g(index, table, out)\neach:\n  %i = load index : i64\n  %x = load_at table, %i : f32\n  store out, %x\n");
+  k.with(
+      "program g(index, table, out)\neach:\n  %i = load index : i64\n  %x = load_at table, %i : f32\n  store out, "
+      "%x\n");
   std::vector<Bytes> out;
   std::string error;
   if (k.engine(out, error) != NPU_ERROR_ADDRESS) fail("expected an address error, got " + error);
@@ -90,8 +96,9 @@ TEST(masked_loads_touch_nothing_where_the_mask_is_false) {
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
   k.add(k.block(x), NPU_F32, {1}, -1000);
   k.add(k.block(3000, NPU_F32), NPU_F32, {1});
-  k.with("program pad(x, out)\neach:\n  %i = index 0 : i64\n  %a = const 1000 : i64\n  %b = const 2000 : i64\n"
-         "  %c = ge %i, %a\n  %d = lt %i, %b\n  %m = and %c, %d\n  %x = load x, mask %m : f32\n  store out, %x\n");
+  k.with(
+      "program pad(x, out)\neach:\n  %i = index 0 : i64\n  %a = const 1000 : i64\n  %b = const 2000 : i64\n"
+      "  %c = ge %i, %a\n  %d = lt %i, %b\n  %m = and %c, %d\n  %x = load x, mask %m : f32\n  store out, %x\n");
   const std::string text = k.compare();
   if (!text.empty()) fail(text);
 }
@@ -104,9 +111,11 @@ TEST(functions_are_within_a_few_units_in_the_last_place) {
     const bool two = op == NPU_OP_ATAN2 || op == NPU_OP_HYPOT || op == NPU_OP_COPYSIGN || op == NPU_OP_NEXTAFTER;
     for (int type : {NPU_F32, NPU_F64}) {
       std::mt19937 random(7);
-      std::vector<double> points = {0.0, -0.0, 1, -1, 0.5, INFINITY, -INFINITY, NAN, 1e-40, -1e-40, 1e-30, 88.5, -103, 88.8, 1e30, 0.93, 0.64};
+      std::vector<double> points = {0.0,    -0.0,  1,    -1,   0.5,  INFINITY, -INFINITY, NAN, 1e-40,
+                                    -1e-40, 1e-30, 88.5, -103, 88.8, 1e30,     0.93,      0.64};
       std::uniform_real_distribution<double> narrow(-1, 1), wide(-20, 20), far(-110, 110);
-      for (int i = 0; i < 3000; ++i) points.push_back(i % 3 == 0 ? narrow(random) : i % 3 == 1 ? wide(random) : far(random));
+      for (int i = 0; i < 3000; ++i)
+        points.push_back(i % 3 == 0 ? narrow(random) : i % 3 == 1 ? wide(random) : far(random));
       Case k(NPU_MAP, {static_cast<int64_t>(points.size())});
       for (int i = 0; i <= two; ++i) {
         const int block = k.block(static_cast<int64_t>(points.size()), type);
@@ -134,8 +143,9 @@ TEST(functions_are_within_a_few_units_in_the_last_place) {
 TEST(philox_agrees_with_the_reference) {
   Case k(NPU_MAP, {4000});
   k.add(k.block(4000, NPU_I64), NPU_I64, {1});
-  k.with("program r(out)\neach:\n  %s = const 123456789012 : i64\n  %o = const 77 : i64\n  %i = index 0 : i64\n"
-         "  %r = philox %s, %o, %i, 2\n  store out, %r\n");
+  k.with(
+      "program r(out)\neach:\n  %s = const 123456789012 : i64\n  %o = const 77 : i64\n  %i = index 0 : i64\n"
+      "  %r = philox %s, %o, %i, 2\n  store out, %r\n");
   const std::string text = k.compare();
   if (!text.empty()) fail(text);
 }

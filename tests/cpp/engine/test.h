@@ -16,9 +16,9 @@ struct Register {
   Register(const char* name, void (*body)()) { tests().push_back({name, body}); }
 };
 
-#define TEST(name)                                                          \
-  static void test_##name();                                                \
-  static const engine_test::Register register_##name(#name, test_##name);   \
+#define TEST(name)                                                        \
+  static void test_##name();                                              \
+  static const engine_test::Register register_##name(#name, test_##name); \
   static void test_##name()
 
 }  // namespace engine_test
