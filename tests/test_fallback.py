@@ -321,3 +321,10 @@ def test_autocast_casts_matrix_products_and_keeps_softmax_in_float():
         assert torch.softmax(y, -1).dtype == torch.float32
         with pytest.raises(RuntimeError, match="unsafe to autocast"):
             torch.nn.functional.binary_cross_entropy(torch.sigmoid(x), x)
+
+
+def test_printing_a_tensor_is_not_a_fallback():
+    x = torch.arange(2000.0).reshape(2, 1000).to("npu") + 0.5
+    fallback.reset()
+    assert "device='npu:0'" in repr(x)
+    assert fallback.report() == {}

@@ -9,7 +9,7 @@ def register() -> None:
     if torch._C._get_privateuse1_backend_name() != "npu":
         torch.utils.rename_privateuse1_backend("npu")
 
-    from torch_npu import _dlpack, npu
+    from torch_npu import _dlpack, _printing, npu
 
     if not hasattr(torch, "npu"):
         torch._register_device_module("npu", npu)
@@ -19,3 +19,4 @@ def register() -> None:
             for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
         )
     _dlpack.patch()
+    _printing.patch()

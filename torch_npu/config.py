@@ -52,6 +52,12 @@ VARIABLES = (
         "Matrix products run on OpenBLAS where it was found at build time.",
     ),
     Setting(
+        "NPU_CMODEL_ISA",
+        "",
+        "`base` or `avx2`: the C model uses no newer instructions than these, for tests.",
+        "The newest level that the processor has.",
+    ),
+    Setting(
         "TORCH_DEVICE_BACKEND_AUTOLOAD",
         "1",
         "torch's own: `0` keeps `import torch` from loading torch_npu.",

@@ -10,7 +10,6 @@
 #include <ATen/ops/mm_ops.h>
 
 #include "csrc/aten/map.h"
-#include "csrc/aten/same_device.h"
 #include "csrc/aten/structured.h"
 
 namespace torch_npu {
@@ -62,7 +61,6 @@ void set_operand(npu_operand& operand, const at::Tensor& tensor, const char* lab
 // out = alpha * a @ b + beta * c; c may be undefined.
 void launch_product(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& c,
                     const at::Scalar& beta, const at::Scalar& alpha, const char* label) {
-  check_same_device(label, {&a, &b, &c, &out});
   if (out.numel() == 0) {
     return;
   }

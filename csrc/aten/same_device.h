@@ -7,11 +7,11 @@
 
 namespace torch_npu {
 
-// Undefined tensors are skipped.
+// Null pointers and undefined tensors are skipped.
 inline void check_same_device(const char* op, std::initializer_list<const at::Tensor*> tensors) {
   const at::Tensor* first = nullptr;
   for (const at::Tensor* tensor : tensors) {
-    if (!tensor->defined()) continue;
+    if (!tensor || !tensor->defined()) continue;
     if (!first) first = tensor;
     TORCH_CHECK(tensor->device() == first->device(),
                 "Expected all tensors to be on the same device, but found at least two devices, ", first->device(),

@@ -2,21 +2,6 @@
 
 namespace torch_npu {
 
-void check_same_device(const char* op, std::initializer_list<const at::Tensor*> tensors) {
-  const at::Tensor* first = nullptr;
-  for (const at::Tensor* tensor : tensors) {
-    if (!tensor || !tensor->defined()) {
-      continue;
-    }
-    if (!first) {
-      first = tensor;
-    }
-    TORCH_CHECK(tensor->device() == first->device(),
-                "Expected all tensors to be on the same device, but found at least two devices, ", first->device(),
-                " and ", tensor->device(), "! (when checking arguments of ", op, ")");
-  }
-}
-
 void check_inplace(const at::Tensor& self, at::IntArrayRef sizes, const at::TensorOptions& options) {
   // PyTorch's own texts, which its tests look for.
   TORCH_CHECK(options.dtype() == self.dtype(), "Bad in-place call: input tensor dtype ", self.dtype(),

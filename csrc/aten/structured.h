@@ -13,6 +13,7 @@
 
 #include "csrc/aten/empty.h"
 #include "csrc/aten/registration.h"
+#include "csrc/aten/same_device.h"
 
 // Before 2.13 output setters carried dimension names.
 #if TORCH_NPU_TORCH_MINOR < 13
@@ -85,10 +86,6 @@ class Out final : public Structured<Meta, Out<Meta>> {
   const at::Tensor& output;
 };
 
-// TensorIterator checks devices itself (and lets 0-d CPU tensors pass); other ops need the check that PyTorch generates
-// for its own backends.
-void check_same_device(const char* op, std::initializer_list<const at::Tensor*> tensors);
-
 inline const at::Tensor* tensor_or_null(const at::Tensor& tensor) {
   return &tensor;
 }
@@ -97,6 +94,8 @@ const at::Tensor* tensor_or_null(const T&) {
   return nullptr;
 }
 
+// TensorIterator checks devices itself (and lets 0-d CPU tensors pass); other ops need the check that PyTorch generates
+// for its own backends.
 template <class Meta, class... Args>
 void check_devices(const char* op, const Args&... args) {
   if constexpr (!std::is_base_of_v<at::TensorIteratorBase, Meta>) {

@@ -34,7 +34,7 @@ OpenBlas load_openblas() {
   if (!dladdr(reinterpret_cast<void*>(&load_openblas), &self) || !self.dli_fname) return blas;
   std::string path = self.dli_fname;
   const size_t slash = path.rfind('/');
-  path = (slash == std::string::npos ? std::string(".") : path.substr(0, slash)) + "/libnpu_openblas.so";
+  path = (slash == std::string::npos ? std::string(".") : path.substr(0, slash)) + "/libopenblas_npu.so";
   // Local: PyTorch's own BLAS has symbols of the same names.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library) {

@@ -20,10 +20,11 @@ struct Program {
 };
 
 struct Operand {
-  char* ptr = nullptr;   // element (0, ..., 0); for an immediate, the value's bytes (kept in `bits`)
-  char* begin = nullptr; // the live allocation that holds it: what load_at and store_at may touch
+  char* ptr = nullptr;    // element (0, ..., 0); for an immediate, the value's bytes (kept in `bits`)
+  char* begin = nullptr;  // the live allocation that holds it: what load_at and store_at may touch
   char* end = nullptr;
-  int64_t limit = 0;  // npu_operand::limit, filled by the runtime: load_at and store_at stay in [ptr, ptr + limit elements)
+  int64_t limit =
+      0;  // npu_operand::limit, filled by the runtime: load_at and store_at stay in [ptr, ptr + limit elements)
   uint64_t bits = 0;
   uint8_t dtype = 0;
   bool immediate = false;

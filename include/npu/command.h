@@ -71,9 +71,9 @@ enum {
 };
 
 typedef enum npu_conv_mode {
-  NPU_CONV_FORWARD = 0,     /* result: output.       operand 0: input,           operand 1: weight */
-  NPU_CONV_GRAD_INPUT = 1,  /* result: input grad.   operand 0: output gradient, operand 1: weight */
-  NPU_CONV_GRAD_WEIGHT = 2  /* result: weight grad.  operand 0: output gradient, operand 1: input */
+  NPU_CONV_FORWARD = 0,    /* result: output.       operand 0: input,           operand 1: weight */
+  NPU_CONV_GRAD_INPUT = 1, /* result: input grad.   operand 0: output gradient, operand 1: weight */
+  NPU_CONV_GRAD_WEIGHT = 2 /* result: weight grad.  operand 0: output gradient, operand 1: input */
 } npu_conv_mode;
 
 /* CONV: input [batch, in_channels, spatial...], weight [out_channels, in_channels / groups, kernel...],
@@ -81,7 +81,7 @@ typedef enum npu_conv_mode {
  * rank is 2 + spatial_rank; `size` is the shape of the result; operand strides follow these shapes.
  * A transposed convolution is GRAD_INPUT. Result and epilogue as in MATMUL. */
 typedef struct npu_conv {
-  uint32_t mode; /* npu_conv_mode */
+  uint32_t mode;         /* npu_conv_mode */
   uint32_t spatial_rank; /* 1 to 3 */
   int64_t batch, in_channels, out_channels, groups;
   int64_t in_size[3], out_size[3], kernel[3];

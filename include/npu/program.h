@@ -37,9 +37,8 @@ typedef enum npu_dtype {
  * store converts back (docs/isa.md, "Conversions"). Every storage type is exact in one of them:
  *   BOOL -> BOOL;  U8 I8 U16 I16 I32 -> I32;  U32 I64 -> I64;  U64 -> U64;  F16 BF16 F32 -> F32;  F64 -> F64
  */
-#define NPU_IS_COMPUTE_DTYPE(t)                                                             \
-  ((t) == NPU_BOOL || (t) == NPU_I32 || (t) == NPU_I64 || (t) == NPU_U64 || (t) == NPU_F32 || \
-   (t) == NPU_F64)
+#define NPU_IS_COMPUTE_DTYPE(t) \
+  ((t) == NPU_BOOL || (t) == NPU_I32 || (t) == NPU_I64 || (t) == NPU_U64 || (t) == NPU_F32 || (t) == NPU_F64)
 
 /* Instructions. NPU_OP(enumerator, text, number of value arguments). */
 typedef enum npu_op {
@@ -91,16 +90,16 @@ enum {
 /* One instruction. Its position in the list is the id of the value that it defines, so an argument
  * always names an earlier instruction. Unused arguments are NPU_NO_VALUE; unused fields are zero. */
 typedef struct npu_instr {
-  uint8_t op;     /* npu_op */
-  uint8_t dtype;  /* compute type of the value defined; NPU_DTYPE_NONE where none is */
-  uint8_t flags;  /* see above */
-  uint8_t zero;   /* must be 0 */
-  uint16_t a;     /* arguments: value ids */
+  uint8_t op;    /* npu_op */
+  uint8_t dtype; /* compute type of the value defined; NPU_DTYPE_NONE where none is */
+  uint8_t flags; /* see above */
+  uint8_t zero;  /* must be 0 */
+  uint16_t a;    /* arguments: value ids */
   uint16_t b;
   uint16_t c;
-  uint16_t mask;  /* BOOL value: where it is false a load yields 0 and touches nothing, a store, a
-                     check and a fold do nothing; NPU_NO_VALUE: always true */
-  uint32_t imm;   /* operand, parameter, constant or dimension number; kind; see docs/isa.md */
+  uint16_t mask; /* BOOL value: where it is false a load yields 0 and touches nothing, a store, a
+                    check and a fold do nothing; NPU_NO_VALUE: always true */
+  uint32_t imm;  /* operand, parameter, constant or dimension number; kind; see docs/isa.md */
 } npu_instr;
 
 /* Limits that every driver can rely on. The host splits or falls back above them. */

@@ -54,17 +54,17 @@ typedef struct npu_event npu_event;
 typedef struct npu_program npu_program;
 
 typedef struct npu_properties {
-  uint32_t struct_size;  /* set by the caller; the driver fills no more than this */
-  uint32_t commands;     /* bit k: command kind k is implemented, at least in part */
-  char name[64];         /* "C model", "Acme X1" */
+  uint32_t struct_size; /* set by the caller; the driver fills no more than this */
+  uint32_t commands;    /* bit k: command kind k is implemented, at least in part */
+  char name[64];        /* "C model", "Acme X1" */
   char vendor[32];
-  uint64_t total_memory; /* bytes */
-  uint64_t alignment;    /* of allocations, a power of two, 64 or more */
-  uint32_t units;        /* cores, tiles or lanes: what can work at the same time */
-  uint32_t clock_mhz;    /* 0: unknown */
-  uint32_t major, minor; /* revision of the hardware */
-  double peak_flops;     /* F32 multiply-adds count as two; 0: unknown */
-  double peak_bandwidth; /* bytes per second; 0: unknown */
+  uint64_t total_memory;                     /* bytes */
+  uint64_t alignment;                        /* of allocations, a power of two, 64 or more */
+  uint32_t units;                            /* cores, tiles or lanes: what can work at the same time */
+  uint32_t clock_mhz;                        /* 0: unknown */
+  uint32_t major, minor;                     /* revision of the hardware */
+  double peak_flops;                         /* F32 multiply-adds count as two; 0: unknown */
+  double peak_bandwidth;                     /* bytes per second; 0: unknown */
   int32_t least_priority, greatest_priority; /* of streams; greatest is the smaller number */
 } npu_properties;
 
