@@ -25,12 +25,18 @@ std::string replace_type(const char* text, const char* type) {
   return out;
 }
 
-void set_number(npu_operand& operand, const at::TensorIteratorBase& iter, int arg, Numbers numbers) {
+void set_number(npu_operand& operand, const at::TensorIteratorBase& iter, int arg, c10::ScalarType common,
+                Numbers numbers) {
   const c10::ScalarType type = iter.dtype(arg);
   const void* data = iter.data_ptr(arg);  // host memory: a CPU tensor
   operand.flags = NPU_OPERAND_IMMEDIATE;
   operand.addr = 0;
-  const c10::ScalarType common = iter.common_dtype();
+  if (common == c10::ScalarType::Undefined) {
+    common = type;
+  }
+  if (storage_dtype(common) == NPU_DTYPE_NONE || c10::isComplexType(type)) {
+    throw Unsupported("dtype");
+  }
   if (c10::isIntegralType(common, /*includeBool=*/true)) {
     operand.dtype = storage_dtype(common);
     if (type == c10::ScalarType::UInt64) {
@@ -70,6 +76,11 @@ bool loads_like_cast(npu_dtype type, npu_dtype common) {
   }
 }
 
+// PyTorch rounds a result to the common type before it converts it to another one that was asked for with out=.
+bool stores_like_cast(npu_dtype common, npu_dtype type) {
+  return type == common || type == NPU_BOOL || compute_dtype(common) == common;
+}
+
 // A command over the iterator's index space. Its operands live in `operands`.
 struct Built {
   npu_command command{};
@@ -77,9 +88,10 @@ struct Built {
 };
 
 // dims[d] is the iterator's dimension that becomes dimension d of the command, outermost first. `common` is the type
-// that PyTorch would round inputs to, or none.
+// that PyTorch would round inputs to, or Undefined.
 void build(Built& built, const at::TensorIteratorBase& iter, const char* label, const int* dims, int rank,
-           npu_dtype common, Numbers numbers) {
+           c10::ScalarType common, Numbers numbers) {
+  const npu_dtype rounded = storage_dtype(common);
   const int count = iter.ntensors();
   if (count > kOperands) {
     throw Unsupported(label);
@@ -99,13 +111,14 @@ void build(Built& built, const at::TensorIteratorBase& iter, const char* label, 
     npu_operand& operand = built.operands[arg];
     operand = npu_operand{};
     if (arg >= iter.noutputs() && iter.is_cpu_scalar(arg)) {
-      set_number(operand, iter, arg, numbers);
+      set_number(operand, iter, arg, common, numbers);
       continue;
     }
     operand.addr = reinterpret_cast<npu_addr>(iter.data_ptr(arg));
     const npu_dtype type = storage_dtype(iter.dtype(arg));
-    if (type == NPU_DTYPE_NONE ||
-        (arg >= iter.noutputs() && common != NPU_DTYPE_NONE && !loads_like_cast(type, common))) {
+    const bool fits = rounded == NPU_DTYPE_NONE ||
+                      (arg < iter.noutputs() ? stores_like_cast(rounded, type) : loads_like_cast(type, rounded));
+    if (type == NPU_DTYPE_NONE || !fits) {
       throw Unsupported(label);
     }
     operand.dtype = type;
@@ -145,7 +158,10 @@ void set_params(npu_command& command, std::initializer_list<npu_scalar> params) 
 }  // namespace
 
 Kernel& TypedKernel::make(npu_dtype compute) {
-  auto* made = new Kernel(npu::parse(replace_type(text_, npu::dtype_name(compute))));
+  if (!has(compute)) {
+    throw Unsupported("dtype");
+  }
+  auto* made = new Kernel(npu::parse(replace_type(text(compute), npu::dtype_name(compute))));
   Kernel* expected = nullptr;
   if (!kernels_[compute].compare_exchange_strong(expected, made, std::memory_order_acq_rel)) {
     delete made;
@@ -164,6 +180,11 @@ npu_dtype iterator_compute_dtype(const at::TensorIteratorBase& iter) {
 
 void launch_map(at::TensorIteratorBase& iter, Kernel& kernel, const char* label,
                 std::initializer_list<npu_scalar> params, Numbers numbers) {
+  launch_map_as(iter.common_dtype(), iter, kernel, label, params, numbers);
+}
+
+void launch_map_as(c10::ScalarType common, at::TensorIteratorBase& iter, Kernel& kernel, const char* label,
+                   std::initializer_list<npu_scalar> params, Numbers numbers) {
   if (iter.numel() == 0) {
     return;
   }
@@ -173,7 +194,7 @@ void launch_map(at::TensorIteratorBase& iter, Kernel& kernel, const char* label,
     dims[d] = rank - 1 - d;  // the iterator's dimension 0 is the innermost
   }
   Built built;
-  build(built, iter, label, dims, rank, storage_dtype(iter.common_dtype()), numbers);
+  build(built, iter, label, dims, rank, common, numbers);
   built.command.kind = NPU_MAP;
   built.command.program = kernel.on(iter.device(0).index());
   set_params(built.command, params);
@@ -202,7 +223,7 @@ void launch_reduce(at::TensorIteratorBase& iter, Kernel& kernel, const char* lab
     throw Unsupported(label);
   }
   Built built;
-  build(built, iter, label, dims, rank, NPU_DTYPE_NONE, Numbers::kCompute);
+  build(built, iter, label, dims, rank, c10::ScalarType::Undefined, Numbers::kCompute);
   npu_command& command = built.command;
   command.kind = NPU_REDUCE;
   command.inner_rank = inner;

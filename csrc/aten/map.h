@@ -12,18 +12,25 @@
 
 namespace torch_npu {
 
-// One program in up to six versions, one per compute type: `$t` in the text stands for that type.
+// One program in up to six versions, one per compute type: `$t` in the text stands for that type. The text may differ
+// for floats, integers and bool; a kind that has none is null.
 class TypedKernel {
  public:
-  explicit constexpr TypedKernel(const char* text) : text_(text) {}
+  explicit constexpr TypedKernel(const char* text) : texts_{text, text, text} {}
+  constexpr TypedKernel(const char* floats, const char* integers, const char* booleans)
+      : texts_{floats, integers, booleans} {}
+
+  bool has(npu_dtype compute) const { return text(compute) != nullptr; }
+  // Throws Unsupported if there is no text for this type.
   Kernel& of(npu_dtype compute) {
     Kernel* kernel = kernels_[compute].load(std::memory_order_acquire);
     return kernel ? *kernel : make(compute);
   }
 
  private:
+  const char* text(npu_dtype compute) const { return texts_[is_float(compute) ? 0 : compute == NPU_BOOL ? 2 : 1]; }
   Kernel& make(npu_dtype compute);
-  const char* text_;
+  const char* texts_[3];
   std::array<std::atomic<Kernel*>, NPU_DTYPE_COUNT> kernels_{};
 };
 
@@ -38,6 +45,11 @@ npu_dtype iterator_compute_dtype(const at::TensorIteratorBase& iter);
 
 void launch_map(at::TensorIteratorBase& iter, Kernel& kernel, const char* label,
                 std::initializer_list<npu_scalar> params = {}, Numbers numbers = Numbers::kCompute);
+
+// For iterators without a common type: `common` is the type that PyTorch would convert inputs to, or Undefined where
+// each is read in its own.
+void launch_map_as(c10::ScalarType common, at::TensorIteratorBase& iter, Kernel& kernel, const char* label,
+                   std::initializer_list<npu_scalar> params = {}, Numbers numbers = Numbers::kRounded);
 
 // The iterator is a reduction (config is_reduction): dimensions where output 0 has stride 0 are folded.
 void launch_reduce(at::TensorIteratorBase& iter, Kernel& kernel, const char* label,

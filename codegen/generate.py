@@ -1,0 +1,189 @@
+"""Turns an op table into C++: python codegen/generate.py --table pointwise.ops --out FOLDER
+
+Writes programs.cpp (the program texts), kernels.h (programs for kernels written by hand) and registrations_<n>.cpp (the
+functional, in-place and out form of every op). Files whose content stays the same are not touched, so that an edit of
+the table compiles little. Ops that the installed PyTorch does not have are left out and named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import zlib
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from schemas import Op, ops  # noqa: E402
+from table import Entry, Variant, read_table  # noqa: E402
+
+SHARDS = 6
+_NOTE = "// Made by codegen/generate.py from {table}. Do not edit.\n"
+_TYPES = {"bool": "NPU_BOOL", "i32": "NPU_I32", "i64": "NPU_I64", "u64": "NPU_U64", "f32": "NPU_F32", "f64": "NPU_F64"}
+# What a structured meta function takes where the op's own call has an optional.
+_REFERENCES = {"Scalar?": "at::OptionalScalarRef", "Tensor?": "at::OptionalTensorRef"}
+
+
+def kernel_name(entry: Entry, index: int) -> str:
+    return entry.identifier if entry.kernel else f"{entry.identifier}_{index}"
+
+
+def quote(text: str | None) -> str:
+    return f'R"({text})"' if text else "nullptr"
+
+
+def programs(entries: list[Entry], namespace: str) -> str:
+    lines = ['#include "csrc/aten/map.h"\n', f"namespace torch_npu::{namespace} {{"]
+    for entry in entries:
+        for index, variant in enumerate(entry.variants):
+            name = kernel_name(entry, index)
+            texts = [quote(variant.texts.get(kind)) for kind in ("float", "int", "bool")]
+            lines += [f"// {line}" for line in variant.source]
+            lines += [f"extern TypedKernel {name};", f"constinit TypedKernel {name}({', '.join(texts)});", ""]
+    return "\n".join([*lines, "}", ""])
+
+
+def kernels_header(entries: list[Entry], namespace: str) -> str:
+    lines = ["#pragma once", '#include "csrc/aten/map.h"\n', f"namespace torch_npu::{namespace} {{"]
+    for entry in entries:
+        if entry.kernel:
+            lines += [f"// {line}" for variant in entry.variants for line in variant.source]
+            lines.append(f"extern TypedKernel {entry.identifier};")
+    return "\n".join([*lines, "}", ""])
+
+
+def parameters(op: Op, used: set[str]) -> str:
+    """The op's arguments as C++ parameters; those that nothing reads stay without a name."""
+    return "".join(f", const auto&{' ' + a if a in used else ''}" for a in op.arguments)
+
+
+def call(entry: Entry, variant: Variant, index: int) -> list[str]:
+    kernel = kernel_name(entry, index)
+    params = []
+    for param in variant.params:
+        name, _, type_ = (part.strip() for part in param.partition(":"))
+        params.append(f"call.param({name}{', ' + _TYPES[type_] if type_ else ''})")
+    test = f"call.has({kernel})" + (f" && ({variant.condition})" if variant.condition else "")
+    return [f"    if ({test}) {{", f"      return call.run({kernel}, {{{', '.join(params)}}});", "    }"]
+
+
+def launch(entry: Entry, op: Op) -> list[str]:
+    conditions = " ".join(v.condition for v in entry.variants)
+    used = {a for a in op.arguments if a in conditions or any(a in v.param_names for v in entry.variants)}
+    for variant in entry.variants:
+        if missing := [p for p in variant.param_names if p not in op.arguments]:
+            raise SystemExit(f"{entry.name}: expected parameters out of {op.arguments}, got {missing[0]}")
+    wide = ", Numbers::kCompute" if entry.wide else ""
+    lines = [f"extern TypedKernel {kernel_name(entry, i)};" for i in range(len(entry.variants))]
+    lines += [
+        f"struct Launch_{op.functional.struct} {{",
+        f"  void operator()(at::TensorIteratorBase& iter, const at::Tensor&{parameters(op, used)}) const {{",
+        f'    PointwiseCall call(iter, "aten::{op.functional.base}"{wide});',
+    ]
+    for index, variant in enumerate(entry.variants):
+        lines += call(entry, variant, index)
+    return [*lines, "    call.refuse();", "  }", "};"]
+
+
+def own_meta(entry: Entry, op: Op) -> tuple[str, list[str]]:
+    """An op that is not structured: an iterator over the operands, which the table names as the schema does."""
+    operands = entry.variants[0].operands
+    if missing := [o for o in operands if o not in op.arguments]:
+        raise SystemExit(f"{entry.name}: expected operands out of {op.arguments}, got {missing[0]}")
+    name = f"Meta_{op.functional.struct}"
+    return name, [
+        f"struct {name} : PointwiseMeta {{",
+        f"  void meta({parameters(op, set(operands))[2:]}) {{ {entry.iterator}({', '.join(operands)}); }}",
+        "};",
+    ]
+
+
+def structured_meta(op: Op) -> tuple[str, list[str]]:
+    base = f"at::meta::structured_{op.name.replace('.', '_')}"
+    arguments = op.functional.schema.arguments.flat_all
+    if not any(str(a.type) in _REFERENCES for a in arguments):
+        return base, []
+    name = f"Meta_{op.functional.struct}"
+    passed = [f"{_REFERENCES[str(a.type)]}({a.name})" if str(a.type) in _REFERENCES else a.name for a in arguments]
+    passed = [p.replace("at::Optional", "optional_ref<at::Optional").replace("Ref(", "Ref>(") for p in passed]
+    return name, [
+        f"struct {name} : {base} {{",
+        f"  void meta({parameters(op, set(op.arguments))[2:]}) {{ {base}::meta({', '.join(passed)}); }}",
+        "};",
+    ]
+
+
+def registration(entry: Entry, op: Op) -> tuple[list[str], list[str], set[str]]:
+    """Definitions, the lines that register, and the headers they need."""
+    if not entry.iterator and not op.structured:
+        raise SystemExit(f"{entry.name}: not structured in PyTorch, expected a mark that says how to iterate")
+    meta, definitions = own_meta(entry, op) if entry.iterator else structured_meta(op)
+    body = [f"  structured<{meta}, Launch_{op.functional.struct}{{}}>(m)"]
+    headers = {f"ATen/ops/{op.functional.base}_ops.h"}
+    if not entry.iterator:
+        headers.add(f"ATen/ops/{op.functional.base}_meta.h")
+    for form in ("functional", "inplace", "out"):
+        if function := getattr(op, form):
+            body.append(f"      .{form}<at::_ops::{function.struct}>()")
+    body[-1] += ";"
+    return definitions + launch(entry, op), body, headers
+
+
+def shard(entries: list[tuple[Entry, Op]], namespace: str) -> str:
+    definitions, bodies, headers = [], [], set()
+    for entry, op in entries:
+        made, body, includes = registration(entry, op)
+        definitions += [f"// {line}" for v in entry.variants for line in v.source] + made + [""]
+        bodies += body
+        headers |= includes
+    return "\n".join(
+        [f"#include <{h}>" for h in sorted(headers)]
+        + ['\n#include "csrc/aten/pointwise.h"\n', f"namespace torch_npu::{namespace} {{", *definitions]
+        + ["TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {", *bodies, "}", "}", ""]
+    )
+
+
+def find(entry: Entry) -> list[Op]:
+    """The ops of an entry: eq stands for eq.Tensor and eq.Scalar, as far as they are structured."""
+    known = ops()
+    if entry.name in known:
+        return [known[entry.name]]
+    family = [op for op in known.values() if op.functional.base == entry.name]
+    return [op for op in family if op.structured or entry.iterator]
+
+
+def write(path: Path, text: str) -> None:
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+
+
+def generate(table: Path, out: Path, namespace: str, shards: int) -> list[str]:
+    """Writes the files and returns the names of ops that this PyTorch does not have."""
+    entries = read_table(table)
+    found = [(entry, op) for entry in entries if not entry.kernel for op in find(entry)]
+    missing = [entry.name for entry in entries if not entry.kernel and not find(entry)]
+    note = _NOTE.format(table=table.name)
+    out.mkdir(parents=True, exist_ok=True)
+    write(out / "programs.cpp", note + programs(entries, namespace))
+    write(out / "kernels.h", note + kernels_header(entries, namespace))
+    for number in range(shards):
+        # By name, so that a new op changes one file.
+        part = [(e, op) for e, op in found if zlib.crc32(e.name.encode()) % shards == number]
+        write(out / f"registrations_{number}.cpp", note + shard(part, namespace))
+    return missing
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--table", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--namespace", default="table", help="C++ namespace of the programs, inside torch_npu")
+    parser.add_argument("--shards", type=int, default=SHARDS, help="number of registration files")
+    options = parser.parse_args()
+    missing = generate(options.table, options.out, options.namespace, options.shards)
+    if missing:
+        print(f"not in this PyTorch: {', '.join(missing)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+// A command whose index space and strides an op works out itself, for the ops that no TensorIterator describes: pooling
+// windows, computed addresses, random numbers.
+//
+//   Nest(NPU_MAP, "aten::roll", sizes).with(out).with(self, strides, offset).integer(shift).run(kernel);
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "csrc/aten/map.h"
+
+namespace torch_npu {
+
+// The storage type that moves the bits of `type` and never looks at them: complex64 travels as a 64-bit word.
+npu_dtype opaque_dtype(c10::ScalarType type, const char* label);
+// For ops that compute with the values.
+npu_dtype numeric_dtype(c10::ScalarType type, const char* label);
+
+class Nest {
+ public:
+  Nest(npu_command_kind kind, const char* label, at::IntArrayRef sizes, int inner_rank = 0);
+  Nest(const Nest&) = delete;
+
+  // The next operand. Strides are in elements, one per dimension of the nest; the tensor's own if left out. `offset`
+  // moves the origin. Empty tensors have no address: a nest with points never has them, unless every access is masked.
+  Nest& with(const at::Tensor& tensor, npu_dtype type, at::IntArrayRef strides, int64_t offset = 0);
+  Nest& with(const at::Tensor& tensor, at::IntArrayRef strides, int64_t offset = 0);
+  Nest& with(const at::Tensor& tensor);
+
+  // Over the index space of an iterator, with its tensors as operands in its order. Values are moved, not computed
+  // with.
+  Nest(npu_command_kind kind, const char* label, const at::TensorIteratorBase& iter);
+
+  Nest& integer(int64_t value);
+  Nest& integers(at::IntArrayRef values);
+  Nest& number(double value);
+  Nest& scalar(npu_scalar value);
+
+  // Nothing happens where there are no points; a REDUCE over empty rows still runs its row segments.
+  void run(Kernel& kernel);
+  void run_copy();  // NPU_COPY: operand 0 <- operand 1
+
+ private:
+  bool no_points() const;
+
+  static constexpr int kOperands = 24;
+  npu_command command_{};
+  npu_operand operands_[kOperands];
+  npu_scalar params_[NPU_MAX_PARAMS];
+  c10::DeviceIndex device_ = -1;
+};
+
+// Programs that differ by a number (of dimensions, of indices) are written by a function and kept by key and type. `$t`
+// stands for the compute type.
+class KernelFamily {
+ public:
+  Kernel& get(int64_t key, npu_dtype compute, const std::function<std::string()>& text);
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<int64_t, int>, Kernel*> kernels_;
+};
+
+// Strides of `tensor` as if it had been expanded to `sizes`.
+at::DimVector expanded_strides(const at::Tensor& tensor, at::IntArrayRef sizes);
+
+// Lines of a program: `%name = op a, b`, with {d} replaced by a dimension's number.
+std::string per_dimension(int64_t count, const std::string& lines);
+std::string replace_all(std::string text, const std::string& from, const std::string& to);
+
+}  // namespace torch_npu

@@ -1,0 +1,388 @@
+// Layer, group and RMS norm. Forward is one REDUCE; backward is one for the input and one for weight and bias.
+// Group norm is layer norm over [batch, group, channel, position] whose weight lies along group and channel.
+#include <ATen/native/layer_norm.h>
+#include <ATen/ops/_fused_rms_norm_backward_ops.h>
+#include <ATen/ops/_fused_rms_norm_ops.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/native_group_norm_backward_ops.h>
+#include <ATen/ops/native_group_norm_ops.h>
+#include <ATen/ops/native_layer_norm_backward_ops.h>
+#include <ATen/ops/native_layer_norm_ops.h>
+
+#include "csrc/aten/reduction.h"
+
+namespace torch_npu {
+namespace {
+
+using at::Tensor;
+using OptTensor = std::optional<Tensor>;
+
+TypedKernel k_norm(R"(
+program layer_norm(out, mean, rstd, x, weight, bias; eps, n)
+each:
+  %x = load x : $t
+  %w = fold welford %x
+row:
+  %mean = get %w, 0
+  %m2 = get %w, 1
+  %n = param n : $t
+  %var = div %m2, %n
+  %eps = param eps : $t
+  %sum = add %var, %eps
+  %rstd = rsqrt %sum
+  store mean, %mean
+  store rstd, %rstd
+each:
+  %again = load x : $t
+  %d = sub %again, %mean
+  %norm = mul %d, %rstd
+  %gamma = load weight : $t
+  %beta = load bias : $t
+  %scaled = mul %norm, %gamma
+  %y = add %scaled, %beta
+  store out, %y
+)");
+
+TypedKernel k_norm_backward(R"(
+program layer_norm_backward(out, grad, x, mean, rstd, weight; n)
+row:
+  %mean = load mean : $t
+  %rstd = load rstd : $t
+each:
+  %g = load grad : $t
+  %w = load weight : $t
+  %x = load x : $t
+  %gw = mul %g, %w
+  %d = sub %x, %mean
+  %h = mul %d, %rstd
+  %p = mul %gw, %h
+  %a = fold sum %gw
+  %b = fold sum %p
+row:
+  %n = param n : $t
+  %am = div %a, %n
+  %bm = div %b, %n
+each:
+  %g2 = load grad : $t
+  %w2 = load weight : $t
+  %x2 = load x : $t
+  %gw2 = mul %g2, %w2
+  %d2 = sub %x2, %mean
+  %h2 = mul %d2, %rstd
+  %q = mul %h2, %bm
+  %q1 = sub %gw2, %am
+  %q2 = sub %q1, %q
+  %r = mul %q2, %rstd
+  store out, %r
+)");
+
+// Rows are the weight's elements here.
+TypedKernel k_norm_weight(R"(
+program layer_norm_weight_grad(weight, bias, grad, x, mean, rstd)
+each:
+  %g = load grad : $t
+  %x = load x : $t
+  %mean = load mean : $t
+  %rstd = load rstd : $t
+  %d = sub %x, %mean
+  %h = mul %d, %rstd
+  %p = mul %g, %h
+  %a = fold sum %p
+  %b = fold sum %g
+row:
+  store weight, %a
+  store bias, %b
+)");
+
+TypedKernel k_rms(R"(
+program rms_norm(out, rstd, x, weight; eps, n)
+each:
+  %x = load x : $t
+  %q = mul %x, %x
+  %s = fold sum %q
+row:
+  %n = param n : $t
+  %m = div %s, %n
+  %eps = param eps : $t
+  %sum = add %m, %eps
+  %rstd = rsqrt %sum
+  store rstd, %rstd
+each:
+  %again = load x : $t
+  %norm = mul %again, %rstd
+  %gamma = load weight : $t
+  %y = mul %norm, %gamma
+  store out, %y
+)");
+
+TypedKernel k_rms_backward(R"(
+program rms_norm_backward(out, grad, x, rstd, weight; n)
+row:
+  %rstd = load rstd : $t
+each:
+  %g = load grad : $t
+  %w = load weight : $t
+  %x = load x : $t
+  %gw = mul %g, %w
+  %h = mul %x, %rstd
+  %p = mul %gw, %h
+  %b = fold sum %p
+row:
+  %n = param n : $t
+  %bm = div %b, %n
+each:
+  %g2 = load grad : $t
+  %w2 = load weight : $t
+  %x2 = load x : $t
+  %gw2 = mul %g2, %w2
+  %h2 = mul %x2, %rstd
+  %q = mul %h2, %bm
+  %q2 = sub %gw2, %q
+  %r = mul %q2, %rstd
+  store out, %r
+)");
+
+TypedKernel k_rms_weight(R"(
+program rms_norm_weight_grad(weight, grad, x, rstd)
+each:
+  %g = load grad : $t
+  %x = load x : $t
+  %rstd = load rstd : $t
+  %h = mul %x, %rstd
+  %p = mul %g, %h
+  %a = fold sum %p
+row:
+  store weight, %a
+)");
+
+Tensor given(const OptTensor& tensor) {
+  return tensor.value_or(Tensor());
+}
+
+// PyTorch's CPU kernels keep statistics in the input's type, unless a half input meets float weights.
+at::ScalarType stat_type(const Tensor& input, const Tensor& weight, const Tensor& bias) {
+  const Tensor& other = weight.defined() ? weight : bias;
+  const bool mixed =
+      at::isReducedFloatingType(input.scalar_type()) && other.defined() && other.scalar_type() == at::kFloat;
+  return mixed ? at::kFloat : input.scalar_type();
+}
+
+void check_types(const Tensor& input, const Tensor& weight, const char* label) {
+  const bool fits = !weight.defined() || weight.scalar_type() == input.scalar_type() ||
+                    (at::isReducedFloatingType(input.scalar_type()) && weight.scalar_type() == at::kFloat);
+  if (!fits) {
+    throw Unsupported(label);  // for PyTorch's own rules and sentences
+  }
+}
+
+DimMask last_dims(const Tensor& input, size_t count) {
+  DimMask mask;
+  for (int64_t d = input.dim() - static_cast<int64_t>(count); d < input.dim(); ++d) {
+    mask[d] = true;
+  }
+  return mask;
+}
+
+DimMask others(DimMask mask, const Tensor& input) {
+  DimMask out;
+  for (int64_t d = 0; d < input.dim(); ++d) {
+    out[d] = !mask[d];
+  }
+  return out;
+}
+
+std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& input, at::IntArrayRef normalized_shape,
+                                              const OptTensor& weight_opt, const OptTensor& bias_opt, double eps) {
+  const char* label = "aten::native_layer_norm";
+  const Tensor weight = given(weight_opt), bias = given(bias_opt);
+  const auto [m, n] = at::native::_check_layer_norm_inputs(input, normalized_shape, weight, bias);
+  check_same_device(label, {&input, &weight, &bias});
+  check_types(input, weight, label);
+  check_types(input, bias, label);
+  const Tensor out = at::empty_like(input, at::MemoryFormat::Contiguous);
+  at::DimVector shape(input.sizes());
+  for (size_t d = shape.size() - normalized_shape.size(); d < shape.size(); ++d) {
+    shape[d] = 1;
+  }
+  const auto options = input.options().dtype(stat_type(input, weight, bias));
+  const Tensor mean = make_empty(shape, {}, options);
+  const Tensor rstd = make_empty(shape, {}, options);
+  Rows(label, input.sizes(), last_dims(input, normalized_shape.size()))
+      .add(out)
+      .add(mean)
+      .add(rstd)
+      .add(input)
+      .add_or(weight, 1)
+      .add_or(bias, 0)
+      .reduce(k_norm.of(compute_type(input, label)), {number(eps), number(static_cast<double>(n))});
+  return {out, mean, rstd};
+}
+
+// The statistics have size 1 in the folded dimensions; the weight broadcasts.
+std::tuple<Tensor, Tensor, Tensor> norm_backward(const Tensor& grad, const Tensor& input, const Tensor& mean,
+                                                 const Tensor& rstd, const Tensor& weight, at::IntArrayRef weight_shape,
+                                                 DimMask folded, DimMask weightless, std::array<bool, 3> wanted,
+                                                 const char* label) {
+  const npu_dtype compute = compute_type(input, label);
+  Tensor grad_input, grad_weight, grad_bias;
+  if (wanted[0]) {
+    double n = 1;
+    for (int64_t d = 0; d < input.dim(); ++d) {
+      n *= folded[d] ? static_cast<double>(input.size(d)) : 1;
+    }
+    grad_input = at::empty_like(input, at::MemoryFormat::Contiguous);
+    Rows(label, input.sizes(), folded)
+        .add(grad_input)
+        .add(grad)
+        .add(input)
+        .add(mean)
+        .add(rstd)
+        .add_or(weight, 1)
+        .reduce(k_norm_backward.of(compute), {number(n)});
+  }
+  if (wanted[1] || wanted[2]) {
+    const auto options = weight.defined() ? weight.options() : input.options();
+    grad_weight = make_empty(weight_shape, {}, options);
+    grad_bias = make_empty(weight_shape, {}, options);
+    Rows(label, input.sizes(), weightless)
+        .add(grad_weight)
+        .add(grad_bias)
+        .add(grad)
+        .add(input)
+        .add(mean)
+        .add(rstd)
+        .reduce(k_norm_weight.of(compute));
+  }
+  return {grad_input, wanted[1] ? grad_weight : Tensor(), wanted[2] ? grad_bias : Tensor()};
+}
+
+std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor& grad, const Tensor& input,
+                                                       at::IntArrayRef normalized_shape, const Tensor& mean,
+                                                       const Tensor& rstd, const OptTensor& weight, const OptTensor&,
+                                                       std::array<bool, 3> wanted) {
+  const DimMask folded = last_dims(input, normalized_shape.size());
+  const char* label = "aten::native_layer_norm_backward";
+  check_types(input, given(weight), label);
+  return norm_backward(grad, input, mean, rstd, given(weight), normalized_shape, folded, others(folded, input), wanted,
+                       label);
+}
+
+std::tuple<Tensor, Tensor, Tensor> group_norm(const Tensor& input, const OptTensor& weight_opt,
+                                              const OptTensor& bias_opt, int64_t n, int64_t c, int64_t hw,
+                                              int64_t group, double eps) {
+  const char* label = "aten::native_group_norm";
+  const Tensor weight = given(weight_opt), bias = given(bias_opt);
+  check_same_device(label, {&input, &weight, &bias});
+  check_types(input, weight, label);
+  check_types(input, bias, label);
+  // Shapes that do not fit get PyTorch's sentence from its own kernel.
+  const bool fits = group > 0 && c % group == 0 && input.numel() == n * c * hw &&
+                    (!weight.defined() || (weight.dim() == 1 && weight.numel() == c)) &&
+                    (!bias.defined() || (bias.dim() == 1 && bias.numel() == c));
+  if (!fits) {
+    throw Unsupported(label);
+  }
+  const int64_t d = c / group;
+  const Tensor x = input.reshape({n, group, d, hw});
+  const Tensor out = at::empty_like(input, at::MemoryFormat::Contiguous);
+  const auto options = input.options().dtype(stat_type(input, weight, bias));
+  const Tensor mean = make_empty({n, group}, {}, options);
+  const Tensor rstd = make_empty({n, group}, {}, options);
+  const auto per_channel = [&](const Tensor& t) { return t.defined() ? t.reshape({group, d, 1}) : t; };
+  Rows(label, x.sizes(), 0b1100)
+      .add(out.view(x.sizes()))
+      .reduced(mean)
+      .reduced(rstd)
+      .add(x)
+      .add_or(per_channel(weight), 1)
+      .add_or(per_channel(bias), 0)
+      .reduce(k_norm.of(compute_type(input, label)), {number(eps), number(static_cast<double>(d * hw))});
+  return {out, mean, rstd};
+}
+
+std::tuple<Tensor, Tensor, Tensor> group_norm_backward(const Tensor& grad, const Tensor& input, const Tensor& mean,
+                                                       const Tensor& rstd, const OptTensor& weight, int64_t n,
+                                                       int64_t c, int64_t hw, int64_t group,
+                                                       std::array<bool, 3> wanted) {
+  const int64_t d = c / group;
+  const auto shape = {n, group, d, hw};
+  const Tensor gamma = weight && weight->defined() ? weight->reshape({group, d, 1}) : Tensor();
+  auto [grad_input, grad_weight, grad_bias] = norm_backward(
+      grad.reshape(shape), input.reshape(shape), mean.reshape({n, group, 1, 1}), rstd.reshape({n, group, 1, 1}), gamma,
+      {group, d, 1}, 0b1100, 0b1001, wanted, "aten::native_group_norm_backward");
+  return {grad_input.defined() ? grad_input.view(input.sizes()) : grad_input,
+          grad_weight.defined() ? grad_weight.view({c}) : grad_weight,
+          grad_bias.defined() ? grad_bias.view({c}) : grad_bias};
+}
+
+std::tuple<Tensor, Tensor> rms_norm(const Tensor& input, at::IntArrayRef normalized_shape, const OptTensor& weight_opt,
+                                    std::optional<double> eps) {
+  const char* label = "aten::_fused_rms_norm";
+  const Tensor weight = given(weight_opt);
+  at::native::_check_rms_norm_inputs_symint(input, c10::fromIntArrayRefSlow(normalized_shape), weight);
+  check_same_device(label, {&input, &weight});
+  if (!at::isFloatingType(input.scalar_type())) {
+    throw Unsupported(label);
+  }
+  at::DimVector shape(input.sizes());
+  double n = 1;
+  for (size_t d = shape.size() - normalized_shape.size(); d < shape.size(); ++d) {
+    n *= static_cast<double>(shape[d]);
+    shape[d] = 1;
+  }
+  // The default is the machine epsilon of the type that PyTorch computes in.
+  const bool wide = input.scalar_type() == at::kDouble;
+  const double least = wide ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
+  const Tensor out = at::empty_like(input, at::MemoryFormat::Contiguous);
+  const Tensor rstd = make_empty(shape, {}, input.options().dtype(wide ? at::kDouble : at::kFloat));
+  Rows(label, input.sizes(), last_dims(input, normalized_shape.size()))
+      .add(out)
+      .add(rstd)
+      .add(input)
+      .add_or(weight, 1)
+      .reduce(k_rms.of(compute_type(input, label)), {number(eps.value_or(least)), number(n)});
+  return {out, rstd};
+}
+
+std::tuple<Tensor, Tensor> rms_norm_backward(const Tensor& grad, const Tensor& input, at::IntArrayRef normalized_shape,
+                                             const Tensor& rstd, const OptTensor& weight_opt,
+                                             std::array<bool, 2> wanted) {
+  const char* label = "aten::_fused_rms_norm_backward";
+  const Tensor weight = given(weight_opt);
+  const npu_dtype compute = compute_type(input, label);
+  const DimMask folded = last_dims(input, normalized_shape.size());
+  Tensor grad_input, grad_weight;
+  if (wanted[0]) {
+    grad_input = at::empty_like(input, at::MemoryFormat::Contiguous);
+    Rows(label, input.sizes(), folded)
+        .add(grad_input)
+        .add(grad)
+        .add(input)
+        .add(rstd)
+        .add_or(weight, 1)
+        .reduce(k_rms_backward.of(compute), {number(static_cast<double>(c10::multiply_integers(normalized_shape)))});
+  }
+  if (wanted[1] && weight.defined()) {
+    grad_weight = make_empty(weight.sizes(), {}, weight.options());
+    Rows(label, input.sizes(), others(folded, input))
+        .add(grad_weight)
+        .add(grad)
+        .add(input)
+        .add(rstd)
+        .reduce(k_rms_weight.of(compute));
+  }
+  return {grad_input, grad_weight};
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  namespace ops = at::_ops;
+  register_native<ops::native_layer_norm, layer_norm>(m);
+  register_native<ops::native_layer_norm_backward, layer_norm_backward>(m);
+  register_native<ops::native_group_norm, group_norm>(m);
+  register_native<ops::native_group_norm_backward, group_norm_backward>(m);
+  register_native<ops::_fused_rms_norm, rms_norm>(m);
+  register_native<ops::_fused_rms_norm_backward, rms_norm_backward>(m);
+}
+
+}  // namespace
+}  // namespace torch_npu

@@ -1,0 +1,29 @@
+// Pooling in one to three dimensions: REDUCE over the window. Forward, a point of the output meets the inputs of its
+// window; backward, a point of the input meets the windows that contain it, so gradients need neither atomics nor
+// zeros.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "csrc/aten/nest.h"
+
+namespace torch_npu {
+
+struct Pool {
+  const char* label;
+  bool adaptive;          // windows from the sizes alone; the vectors below `out` are empty
+  at::DimVector in, out;  // spatial sizes
+  at::DimVector kernel, stride, padding, dilation;
+
+  int64_t rank() const { return static_cast<int64_t>(in.size()); }
+};
+
+enum class Average { kIncludePad, kExcludePad, kDivisor };
+
+// Tensors are [batch, channels, spatial...], or without batch. `indices` are positions in the plane of the input.
+void max_pool(const Pool& pool, const at::Tensor& x, const at::Tensor& out, const at::Tensor& indices);
+void max_pool_backward(const Pool& pool, const at::Tensor& grad, const at::Tensor& indices, const at::Tensor& out);
+void average_pool(const Pool& pool, Average kind, int64_t divisor, const at::Tensor& x, const at::Tensor& out);
+void average_pool_backward(const Pool& pool, Average kind, int64_t divisor, const at::Tensor& grad,
+                           const at::Tensor& out);
+
+}  // namespace torch_npu

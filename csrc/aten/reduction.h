@@ -1,0 +1,169 @@
+// From tensors to one command over rows: REDUCE, SCAN, SORT, or a MAP whose last dimension has a name. For ops that
+// TensorIterator does not describe: several outputs, indices, operands that lack the folded dimensions.
+//
+//   Rows("aten::amax", self.sizes(), dims).reduced(out).add(self).reduce(kernel);
+//
+// Operands are numbered in the order in which they are added.
+#pragma once
+#include <ATen/WrapDimUtils.h>
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <bitset>
+#include <initializer_list>
+
+#include "csrc/aten/map.h"
+#include "csrc/aten/structured.h"
+
+namespace torch_npu {
+
+using DimMask = std::bitset<64>;
+using Params = std::initializer_list<npu_scalar>;
+
+inline npu_scalar number(double value) {
+  npu_scalar out;
+  out.f = value;
+  return out;
+}
+inline npu_scalar integer(int64_t value) {
+  npu_scalar out;
+  out.i = value;
+  return out;
+}
+
+// The type that values of this tensor are computed in. Throws Unsupported for types that no command carries.
+npu_dtype compute_type(const at::Tensor& tensor, const char* label);
+
+inline DimMask one_dim(const at::Tensor& self, int64_t dim) {
+  DimMask mask;
+  mask[at::maybe_wrap_dim(dim, self.dim())] = true;
+  return mask;
+}
+
+class Rows {
+ public:
+  // The index space is `sizes`; the dimensions in `inner` are folded, scanned or sorted.
+  Rows(const char* label, at::IntArrayRef sizes, DimMask inner);
+
+  // A tensor that broadcasts against the space.
+  Rows& add(const at::Tensor& tensor);
+  // A tensor without the inner dimensions, or with size 1 there.
+  Rows& reduced(const at::Tensor& tensor);
+  // One stride per dimension of the space; `limit` bounds load_at.
+  Rows& strided(const at::Tensor& tensor, at::IntArrayRef strides, int64_t limit = 0);
+  // Its first element everywhere.
+  Rows& scalar(const at::Tensor& tensor);
+  // A value instead of a tensor that the caller did not give.
+  Rows& number(double value);
+  // The tensor if it is defined, else the value.
+  Rows& add_or(const at::Tensor& tensor, double value) { return tensor.defined() ? add(tensor) : number(value); }
+
+  // In these, a program that says `index 7` or `size 7` means the one inner dimension.
+  void reduce(Kernel& kernel, Params params = {});
+  void scan(Kernel& kernel, Params params = {});
+  void map(Kernel& kernel, Params params = {});
+  // Operands: keys, an unused one for the payload 0 .. n - 1, sorted keys, sorted positions.
+  void sort(int64_t count, bool descending, bool stable);
+
+  // For programs that use `index 7`: keeps the inner dimension apart, as number 7 of the command.
+  Rows& indexed() {
+    indexed_ = true;
+    return *this;
+  }
+
+ private:
+  static constexpr int kOperands = 12;
+  static constexpr int kDims = 24;
+  struct Strides {
+    std::array<int64_t, kDims> at;
+  };
+  npu_operand& next(const at::Tensor& tensor);
+  std::array<int, kDims> sorted_dims() const;
+  // Drops dimensions of size 1 and merges neighbours. False if there is nothing to do.
+  bool finish(npu_command& command, npu_command_kind kind);
+  void go(npu_command& command, Kernel* kernel, Params params);
+
+  const char* label_;
+  int rank_;
+  DimMask inner_;
+  bool indexed_ = false;
+  c10::DeviceIndex device_ = -1;
+  std::array<int64_t, kDims> size_;
+  int count_ = 0;
+  npu_operand operands_[kOperands] = {};
+  Strides strides_[kOperands];
+};
+
+// Structured ops with several outputs. The launch function receives them as an array:
+//   void launch_aminmax(std::array<at::Tensor, 2>& outs, <the op's own arguments>);
+template <class Meta, size_t N>
+class ManyFunctional final : public Structured<Meta, ManyFunctional<Meta, N>> {
+ public:
+  void set_output_strided(int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides,
+                          at::TensorOptions options NPU_NAMES_DECL) override {
+    outputs[index] = make_empty(sizes, strides, options);
+  }
+  void set_output_raw_strided(int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides,
+                              at::TensorOptions options NPU_NAMES_DECL) override {
+    outputs[index] = make_empty(sizes, strides, options);
+  }
+  void prepare(at::IntArrayRef, at::IntArrayRef, const at::TensorOptions&) {}
+  const at::Tensor& maybe_get_output(int64_t index) override { return outputs[index]; }
+  std::array<at::Tensor, N> outputs;
+};
+
+template <class Meta, size_t N>
+class ManyOut final : public Structured<Meta, ManyOut<Meta, N>> {
+ public:
+  void set_output_strided(int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides,
+                          at::TensorOptions options NPU_NAMES_DECL) override {
+    resize_out(outputs[index], sizes, strides, options);
+  }
+  void set_output_raw_strided(int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides,
+                              at::TensorOptions options NPU_NAMES_DECL) override {
+    resize_out(outputs[index], sizes, strides, options);
+  }
+  void prepare(at::IntArrayRef, at::IntArrayRef, const at::TensorOptions&) {}
+  const at::Tensor& maybe_get_output(int64_t index) override { return outputs[index]; }
+  std::array<at::Tensor, N> outputs;
+};
+
+template <class Meta, auto Launch, class Op, class Schema>
+struct PairCalls;
+
+template <class Meta, auto Launch, class Op, class R, class... Args>
+struct PairCalls<Meta, Launch, Op, R(Args...)> {
+  static std::tuple<at::Tensor, at::Tensor> functional(no_symint<Args>... args) {
+    check_devices<Meta>(Op::name, args...);
+    ManyFunctional<Meta, 2> op;
+    op.meta(args...);
+    Launch(op.outputs, args...);
+    return {std::move(op.outputs[0]), std::move(op.outputs[1])};
+  }
+
+  static std::tuple<at::Tensor&, at::Tensor&> out(no_symint<Args>... args) {
+    check_devices<Meta>(Op::name, args...);
+    auto all = std::tie(args...);
+    return out_impl(all, std::make_index_sequence<sizeof...(Args) - 2>());
+  }
+
+ private:
+  template <class Tuple, size_t... I>
+  static std::tuple<at::Tensor&, at::Tensor&> out_impl(Tuple& all, std::index_sequence<I...>) {
+    at::Tensor& first = std::get<sizeof...(I)>(all);
+    at::Tensor& second = std::get<sizeof...(I) + 1>(all);
+    ManyOut<Meta, 2> op;
+    op.outputs = {first, second};
+    op.meta(std::get<I>(all)...);
+    Launch(op.outputs, std::get<I>(all)...);
+    return {first, second};
+  }
+};
+
+template <class Meta, auto Launch, class Op, class OutOp>
+void register_pair(torch::Library& m) {
+  register_native<Op, PairCalls<Meta, Launch, Op, typename Op::schema>::functional>(m);
+  register_native<OutOp, PairCalls<Meta, Launch, OutOp, typename OutOp::schema>::out>(m);
+}
+
+}  // namespace torch_npu

@@ -1,0 +1,258 @@
+#include "csrc/aten/upsample.h"
+
+namespace torch_npu {
+namespace {
+
+// Lines for one dimension {d}, the {k}-th of the index space. They define positions %at{d}_0 .. and weights %w{d}_0 ..;
+// %r{d} is the position in the input that the output position falls on. $f is the type of positions: nearest
+// neighbours are found in single precision whatever the data.
+const char* const kNearest = R"(
+  %o{d} = index {k}
+  %of{d} = cast %o{d} : f32
+  %scale{d} = param scale{d} : f32
+  %r{d} = mul %of{d}, %scale{d}
+)";
+const char* const kNearestExact = R"(
+  %o{d} = index {k}
+  %o1{d} = cast %o{d} : f64
+  %half{d} = const 0.5 : f64
+  %o2{d} = add %o1{d}, %half{d}
+  %scale{d} = param scale{d} : f64
+  %rd{d} = mul %o2{d}, %scale{d}
+  %r{d} = cast %rd{d} : f32
+)";
+const char* const kNearestEnd = R"(
+  %fl{d} = floor %r{d}
+  %ii{d} = cast %fl{d} : i64
+  %last{d} = param last{d} : i64
+  %at{d}_0 = min %ii{d}, %last{d}
+)";
+
+const char* const kAligned = R"(
+  %o{d} = index {k}
+  %of{d} = cast %o{d} : $t
+  %scale{d} = param scale{d} : $t
+  %r{d} = mul %of{d}, %scale{d}
+)";
+const char* const kCentred = R"(
+  %o{d} = index {k}
+  %of{d} = cast %o{d} : $t
+  %half{d} = const 0.5 : $t
+  %oh{d} = add %of{d}, %half{d}
+  %scale{d} = param scale{d} : $t
+  %rs{d} = mul %oh{d}, %scale{d}
+  %r{d} = sub %rs{d}, %half{d}
+)";
+const char* const kLinear = R"(
+  %rz{d} = const 0 : $t
+  %ro{d} = const 1 : $t
+  %rp{d} = max %r{d}, %rz{d}
+  %ti{d} = cast %rp{d} : i64
+  %last{d} = param last{d} : i64
+  %at{d}_0 = min %ti{d}, %last{d}
+  %one{d} = const 1 : i64
+  %nx{d} = add %at{d}_0, %one{d}
+  %at{d}_1 = min %nx{d}, %last{d}
+  %fi{d} = cast %at{d}_0 : $t
+  %l1{d} = sub %rp{d}, %fi{d}
+  %l2{d} = max %l1{d}, %rz{d}
+  %exact{d} = min %l2{d}, %ro{d}
+  %w{d}_1 = add %exact{d}, %rz{d}
+  %w{d}_0 = sub %ro{d}, %exact{d}
+)";
+// Cubic convolution with A = -0.75; positions outside are clamped.
+const char* const kCubic = R"(
+  %fl{d} = floor %r{d}
+  %ii{d} = cast %fl{d} : i64
+  %t{d} = sub %r{d}, %fl{d}
+  %last{d} = param last{d} : i64
+  %zero{d} = const 0 : i64
+  %c1{d} = const 1 : i64
+  %c2{d} = const 2 : i64
+  %pm{d} = sub %ii{d}, %c1{d}
+  %pp{d} = add %ii{d}, %c1{d}
+  %pq{d} = add %ii{d}, %c2{d}
+  %qa{d} = max %pm{d}, %zero{d}
+  %at{d}_0 = min %qa{d}, %last{d}
+  %qb{d} = max %ii{d}, %zero{d}
+  %at{d}_1 = min %qb{d}, %last{d}
+  %qc{d} = max %pp{d}, %zero{d}
+  %at{d}_2 = min %qc{d}, %last{d}
+  %qd{d} = max %pq{d}, %zero{d}
+  %at{d}_3 = min %qd{d}, %last{d}
+  %A{d} = const -0.75 : $t
+  %f1{d} = const 1 : $t
+  %A2{d} = const 1.25 : $t
+  %A3{d} = const 2.25 : $t
+  %A5{d} = const -3.75 : $t
+  %A8{d} = const -6 : $t
+  %A4{d} = const -3 : $t
+  %x0{d} = add %t{d}, %f1{d}
+  %ma{d} = mul %A{d}, %x0{d}
+  %mb{d} = sub %ma{d}, %A5{d}
+  %mc{d} = mul %mb{d}, %x0{d}
+  %md{d} = add %mc{d}, %A8{d}
+  %me{d} = mul %md{d}, %x0{d}
+  %w{d}_0 = sub %me{d}, %A4{d}
+  %na{d} = mul %A2{d}, %t{d}
+  %nb{d} = sub %na{d}, %A3{d}
+  %nc{d} = mul %nb{d}, %t{d}
+  %nd{d} = mul %nc{d}, %t{d}
+  %w{d}_1 = add %nd{d}, %f1{d}
+  %u{d} = sub %f1{d}, %t{d}
+  %va{d} = mul %A2{d}, %u{d}
+  %vb{d} = sub %va{d}, %A3{d}
+  %vc{d} = mul %vb{d}, %u{d}
+  %vd{d} = mul %vc{d}, %u{d}
+  %w{d}_2 = add %vd{d}, %f1{d}
+  %y0{d} = add %u{d}, %f1{d}
+  %za{d} = mul %A{d}, %y0{d}
+  %zb{d} = sub %za{d}, %A5{d}
+  %zc{d} = mul %zb{d}, %y0{d}
+  %zd{d} = add %zc{d}, %A8{d}
+  %ze{d} = mul %zd{d}, %y0{d}
+  %w{d}_3 = sub %ze{d}, %A4{d}
+)";
+
+int taps(Interpolation kind) {
+  return kind == Interpolation::kLinear ? 2 : kind == Interpolation::kCubic ? 4 : 1;
+}
+
+std::string position_lines(Interpolation kind, bool align, int64_t n, int64_t lead, npu_dtype weights) {
+  std::string lines;
+  switch (kind) {
+    case Interpolation::kNearest:
+      lines = std::string(kNearest) + kNearestEnd;
+      break;
+    case Interpolation::kNearestExact:
+      lines = std::string(kNearestExact) + kNearestEnd;
+      break;
+    case Interpolation::kLinear:
+      lines = std::string(align ? kAligned : kCentred) + kLinear;
+      break;
+    case Interpolation::kCubic:
+      lines = std::string(align ? kAligned : kCentred) + kCubic;
+      break;
+  }
+  // PyTorch's CPU kernels keep the weights of 16-bit data in the type of the data.
+  for (int t = 0; weights != NPU_DTYPE_NONE && taps(kind) > 1 && t < taps(kind); ++t) {
+    const std::string tap = "{d}_" + std::to_string(t);
+    lines = replace_all(lines, "%w" + tap + " =", "%e" + tap + " =");
+    lines += "  %w" + tap + " = cast %e" + tap + " via " + npu::dtype_name(weights) + " : $t\n";
+  }
+  lines += "  %step{d} = param step{d} : i64\n";
+  for (int t = 0; t < taps(kind); ++t) {
+    lines += replace_all("  %off{d}_T = mul %at{d}_T, %step{d}\n", "T", std::to_string(t));
+  }
+  std::string out;
+  for (int64_t d = 0; d < n; ++d) {
+    out += replace_all(replace_all(lines, "{d}", std::to_string(d)), "{k}", std::to_string(lead + d));
+  }
+  return out;
+}
+
+std::string header(const char* operands, int64_t n) {
+  std::string names;
+  for (int64_t d = 0; d < n; ++d) {
+    names += replace_all(d ? ", scale{d}, last{d}, step{d}" : "scale{d}, last{d}, step{d}", "{d}", std::to_string(d));
+  }
+  return std::string("program upsample(") + operands + "; " + names + ")\neach:\n";
+}
+
+// Calls corner(name, offset value, weight value or empty) for every combination of positions.
+template <class Corner>
+void each_corner(Interpolation kind, int64_t n, std::string& text, Corner corner) {
+  const int count = taps(kind);
+  int64_t total = 1;
+  for (int64_t d = 0; d < n; ++d) total *= count;
+  for (int64_t c = 0; c < total; ++c) {
+    const std::string id = std::to_string(c);
+    std::string offset, weight;
+    int64_t rest = c, divisor = total;
+    for (int64_t d = 0; d < n; ++d) {
+      divisor /= count;
+      const std::string tap = std::to_string(d) + "_" + std::to_string(rest / divisor);
+      rest %= divisor;
+      if (d == 0) {
+        offset = "%off" + tap;
+        weight = "%w" + tap;
+      } else {
+        const std::string at = id + "_" + std::to_string(d);
+        text += "  %co" + at + " = add " + offset + ", %off" + tap + "\n";
+        offset = "%co" + at;
+        if (count > 1) {
+          text += "  %cw" + at + " = mul " + weight + ", %w" + tap + "\n";
+          weight = "%cw" + at;
+        }
+      }
+    }
+    corner(id, offset, count > 1 ? weight : std::string());
+  }
+}
+
+KernelFamily f_forward, f_backward;
+
+int64_t key_of(Interpolation kind, bool align, int64_t n, int64_t lead) {
+  return ((static_cast<int64_t>(kind) * 2 + align) * 4 + n) * 8 + lead;
+}
+
+void fill(Nest& nest, const at::Tensor& wide, const at::Tensor& inner, at::ArrayRef<double> scales) {
+  const int64_t n = static_cast<int64_t>(scales.size()), lead = wide.dim() - n;
+  at::DimVector plane(inner.strides());
+  std::fill(plane.begin() + lead, plane.end(), 0);
+  nest.with(wide).with(inner, plane);
+  for (int64_t d = 0; d < n; ++d) {
+    nest.number(scales[d]).integer(inner.size(lead + d) - 1).integer(inner.stride(lead + d));
+  }
+}
+
+}  // namespace
+
+void interpolate(const char* label, Interpolation kind, bool align, const at::Tensor& x, const at::Tensor& out,
+                 at::ArrayRef<double> scales) {
+  if (out.numel() == 0) return;
+  const int64_t n = static_cast<int64_t>(scales.size()), lead = out.dim() - n;
+  const npu_dtype type = numeric_dtype(x.scalar_type(), label);
+  const npu_dtype compute = compute_dtype(type);
+  const npu_dtype weights = type == NPU_F16 || type == NPU_BF16 ? type : NPU_DTYPE_NONE;
+  Nest nest(NPU_MAP, label, out.sizes());
+  fill(nest, out, x, scales);
+  nest.run(f_forward.get(key_of(kind, align, n, lead) * 256 + weights, compute, [&] {
+    std::string text = header("out, x", n) + position_lines(kind, align, n, lead, weights), sum;
+    each_corner(kind, n, text, [&](const std::string& id, const std::string& offset, const std::string& weight) {
+      text += "  %x" + id + "v = load_at x, " + offset + " : $t\n";
+      if (weight.empty()) {
+        sum = "%x" + id + "v";
+        return;
+      }
+      text += "  %p" + id + "v = mul %x" + id + "v, " + weight + "\n";
+      if (!sum.empty()) text += "  %s" + id + "v = add " + sum + ", %p" + id + "v\n";
+      sum = (sum.empty() ? "%p" : "%s") + id + "v";
+    });
+    return text + "  store out, " + sum + "\n";
+  }));
+}
+
+void interpolate_backward(const char* label, Interpolation kind, bool align, const at::Tensor& grad,
+                          const at::Tensor& sum, at::ArrayRef<double> scales) {
+  if (grad.numel() == 0) return;
+  const int64_t n = static_cast<int64_t>(scales.size()), lead = grad.dim() - n;
+  const npu_dtype compute = compute_dtype(numeric_dtype(grad.scalar_type(), label));
+  Nest nest(NPU_SCATTER, label, grad.sizes());
+  fill(nest, grad, sum, scales);
+  nest.run(f_backward.get(key_of(kind, align, n, lead), compute, [&] {
+    std::string text =
+        header("grad, sum", n) + position_lines(kind, align, n, lead, NPU_DTYPE_NONE) + "  %g = load grad : $t\n";
+    each_corner(kind, n, text, [&](const std::string& id, const std::string& offset, const std::string& weight) {
+      std::string value = "%g";
+      if (!weight.empty()) {
+        value = "%p" + id + "v";
+        text += "  " + value + " = mul %g, " + weight + "\n";
+      }
+      text += "  store_at sum, " + value + ", " + offset + ", add\n";
+    });
+    return text;
+  }));
+}
+
+}  // namespace torch_npu

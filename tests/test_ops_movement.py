@@ -1,0 +1,161 @@
+"""Ops that move data: indexing, gather, scatter, pooling, interpolation, padding, random numbers. On the device."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing._internal.common_methods_invocations import op_db
+
+import torch_npu
+from torch_npu.testing import compare
+
+OPS = """
+__getitem__ index_put index_select index_add index_copy index_fill gather scatter scatter_add
+scatter_reduce.sum scatter_reduce.prod scatter_reduce.amax scatter_reduce.amin take take_along_dim put
+nonzero nonzero_static masked_select masked_scatter cat stack hstack vstack flip roll rot90 repeat repeat_interleave
+nn.functional.embedding nn.functional.max_pool1d nn.functional.max_pool2d nn.functional.max_pool3d
+nn.functional.avg_pool1d nn.functional.avg_pool2d nn.functional.avg_pool3d
+nn.functional.adaptive_avg_pool1d nn.functional.adaptive_avg_pool2d nn.functional.adaptive_avg_pool3d
+nn.functional.adaptive_max_pool1d nn.functional.adaptive_max_pool2d nn.functional.adaptive_max_pool3d
+nn.functional.interpolate_nearest nn.functional.interpolate_linear nn.functional.interpolate_bilinear
+nn.functional.interpolate_trilinear nn.functional.interpolate_bicubic
+nn.functional.pad_constant nn.functional.pad_reflect nn.functional.pad_replicate nn.functional.pad_circular
+nn.functional.unfold nn.functional.pixel_shuffle unfold
+""".split()
+BY_NAME = {op.full_name.replace(".", "_"): op for op in op_db}
+DTYPES = (torch.float32, torch.bfloat16, torch.int64)
+# The CPU adds 16-bit numbers in 16 bits here; the device adds in single precision.
+CRUDE_ON_THE_CPU = {("nn.functional.adaptive_avg_pool3d", torch.bfloat16)}
+
+
+def named(name):
+    return BY_NAME.get(name.replace(".", "_"))
+
+
+def cases():
+    for name in OPS:
+        op = named(name)
+        for dtype in DTYPES:
+            if op and dtype in op.supported_dtypes("cpu") and (name, dtype) not in CRUDE_ON_THE_CPU:
+                yield pytest.param(op, dtype, id=f"{name}-{str(dtype).removeprefix('torch.')}")
+
+
+@pytest.mark.parametrize(("op", "dtype"), list(cases()))
+def test_as_on_the_cpu_and_without_fallback(op, dtype):
+    with torch_npu.fallback.mode("error"):
+        result = compare.check(op, dtype, device="npu", grad=False, limit=8)
+    assert result.status == "passed", result.message
+
+
+GRADIENTS = """
+__getitem__ index_select gather scatter_add cat nn.functional.embedding nn.functional.max_pool2d
+nn.functional.max_pool3d nn.functional.avg_pool2d nn.functional.avg_pool3d nn.functional.adaptive_avg_pool2d
+nn.functional.adaptive_max_pool2d nn.functional.interpolate_bilinear nn.functional.interpolate_bicubic
+nn.functional.pad_reflect nn.functional.pad_replicate nn.functional.unfold unfold
+""".split()
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradient_as_on_the_cpu(name):
+    result = compare.check(named(name), torch.float32, device="npu", grad=True, limit=6)
+    assert result.status == "passed", result.message
+
+
+def test_every_op_of_the_lists_exists():
+    assert [name for name in OPS + GRADIENTS if named(name) is None] == []
+
+
+def both(function, *tensors):
+    """The results on the device, without fallback, and on the CPU."""
+    with torch_npu.fallback.mode("error"):
+        got = function(*(tensor.to("npu") for tensor in tensors))
+    return got.cpu(), function(*tensors)
+
+
+def assert_equal(function, *tensors):
+    got, want = both(function, *tensors)
+    assert torch.equal(got, want)
+
+
+def test_indices_of_all_kinds_mix():
+    x = torch.randn(4, 5, 6)
+    rows, mask = torch.tensor([3, -1, 0]), torch.tensor([True, False, True, True, False])
+    assert_equal(lambda x, rows, mask: x[rows, mask], x, rows, mask)
+    assert_equal(lambda x, rows: x[rows[:, None], :, rows], x, rows)
+    assert_equal(lambda x, rows: x[..., rows.int()], x, rows)
+
+
+def test_equal_indices_accumulate():
+    x, index = torch.zeros(3, 2), torch.tensor([1, 1, -1, 1])
+    assert_equal(lambda x, i: x.index_put((i,), torch.ones(2, device=x.device), accumulate=True), x, index)
+
+
+def test_complex_numbers_move_as_they_are():
+    x = torch.randn(3, 4, dtype=torch.complex64)
+    assert_equal(lambda x, i: x[i], x, torch.tensor([2, 0]))
+    assert_equal(lambda x: torch.cat([x, x], 1), x)
+    assert_equal(lambda x: x.flip(0), x)
+
+
+@pytest.mark.parametrize("ask", ["index", "gather", "index_select"])
+def test_a_bad_index_is_named(ask, cmodel):
+    x, index = torch.zeros(4, device="npu"), torch.tensor([1, 7], device="npu")
+    with pytest.raises(IndexError, match="index 7 is out of bounds for dimension with size 4"):
+        {
+            "index": lambda: x[index],
+            "gather": lambda: x.gather(0, index),
+            "index_select": lambda: x.index_select(0, index),
+        }[ask]()
+        torch.npu.synchronize()
+
+
+def test_pooling_with_padding_and_ceil_mode():
+    x = torch.randn(2, 3, 9, 11)
+    assert_equal(lambda x: F.max_pool2d(x, 3, 2, 1, dilation=2, ceil_mode=True), x)
+    for pad in (True, False):
+        got, want = both(lambda x, p=pad: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=p), x)
+        torch.testing.assert_close(got, want)
+
+
+def test_channels_last_stays_channels_last():
+    x = torch.randn(2, 3, 8, 8, device="npu").to(memory_format=torch.channels_last)
+    assert F.max_pool2d(x, 2).is_contiguous(memory_format=torch.channels_last)
+
+
+def test_random_numbers_do_not_depend_on_the_shape():
+    torch.npu.manual_seed(7)
+    flat = torch.rand(24, device="npu")
+    torch.npu.manual_seed(7)
+    assert torch.equal(torch.rand(2, 3, 4, device="npu").view(-1), flat)
+    assert not torch.equal(torch.rand(24, device="npu"), flat)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_moments_of_distributions(dtype):
+    with torch_npu.fallback.mode("error"):
+        x = torch.empty(40000, device="npu", dtype=dtype)
+        uniform = x.uniform_(2, 4).double().cpu()
+        normal = x.normal_(1, 3).double().cpu()
+        exponential = x.exponential_(2).double().cpu()
+        coin = x.bernoulli_(0.25).double().cpu()
+    assert uniform.min() >= 2 and uniform.max() <= 4 and abs(uniform.mean() - 3) < 0.02
+    assert abs(normal.mean() - 1) < 0.1 and abs(normal.std() - 3) < 0.1
+    assert exponential.min() > 0 and abs(exponential.mean() - 0.5) < 0.02
+    assert set(coin.tolist()) == {0, 1} and abs(coin.mean() - 0.25) < 0.02
+
+
+def test_integers_and_permutations():
+    with torch_npu.fallback.mode("error"):
+        drawn = torch.randint(-3, 5, (4000,), device="npu").cpu()
+        order = torch.randperm(1000, device="npu").cpu()
+    assert set(drawn.tolist()) == set(range(-3, 5))
+    assert not torch.equal(order, torch.arange(1000)) and torch.equal(order.sort().values, torch.arange(1000))
+
+
+def test_dropout_keeps_and_scales():
+    x = torch.ones(10000, device="npu", requires_grad=True)
+    with torch_npu.fallback.mode("error"):
+        y = F.dropout(x, 0.2)
+        y.backward(torch.ones_like(y))
+    kept = y.detach().cpu()
+    assert set(kept.unique().tolist()) == {0.0, 1.25} and abs(kept.mean() - 1) < 0.05
+    assert torch.equal(x.grad.cpu(), kept)
