@@ -1,5 +1,6 @@
 #include "drivers/cmodel/fold.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -155,11 +156,7 @@ void accumulate_row(Frame& f, const FoldPlan& fold, Acc& acc, const char* const*
       return merge_extreme(greatest, dtype, acc, &best, at);
     }
     case NPU_FOLD_WELFORD: {
-      if (fold.args == 1) {
-        double mean, m2;
-        f.k->moments[cls](&mean, &m2, values[0], n);
-        return welford_merge(acc.member, mean, m2, static_cast<double>(n));
-      }
+      if (fold.args == 1) return accumulate_plain(*f.k, fold, acc, values[0], n);
       for (int64_t i = 0; i < n; ++i) {
         double x[3];
         for (int k = 0; k < 3; ++k)
@@ -171,17 +168,8 @@ void accumulate_row(Frame& f, const FoldPlan& fold, Acc& acc, const char* const*
     }
     case NPU_FOLD_CUSTOM:
       return fold_custom(f, fold, acc, values, n);
-    default: {
-      uint64_t x = 0;
-      f.k->fold[fold.kind][cls](&x, values[0], n);
-      if (fold.kind == NPU_FOLD_SUM && dtype == NPU_F32) {
-        float part;
-        std::memcpy(&part, &x, sizeof part);
-        acc.sum += part;
-      } else {
-        f.k->op[kOps[fold.kind]][cls](&acc.member[0], &acc.member[0], &x, nullptr, 1, 0);
-      }
-    }
+    default:
+      return accumulate_plain(*f.k, fold, acc, values[0], n);
   }
 }
 
@@ -210,6 +198,30 @@ uint64_t identity_bits(int fold, int dtype) {
     std::memcpy(&bits, &x, sizeof x);
     return bits;
   });
+}
+
+void accumulate_plain(const Kernels& k, const FoldPlan& fold, Acc& acc, const char* values, int64_t n) {
+  const int dtype = fold.member_dtype[0], log_size = log_size_of(dtype);
+  const TypeClass cls = type_class(dtype);
+  for (int64_t i = 0; i < n; i += kPlainBlock) {
+    const char* from = values + (i << log_size);
+    const int64_t m = std::min(kPlainBlock, n - i);
+    if (fold.kind == NPU_FOLD_WELFORD) {
+      double mean, m2;
+      k.moments[cls](&mean, &m2, from, m);
+      welford_merge(acc.member, mean, m2, static_cast<double>(m));
+      continue;
+    }
+    uint64_t x = 0;
+    k.fold[fold.kind][cls](&x, from, m);
+    if (fold.kind == NPU_FOLD_SUM && dtype == NPU_F32) {
+      float part;
+      std::memcpy(&part, &x, sizeof part);
+      acc.sum += part;
+    } else {
+      k.op[kOps[fold.kind]][cls](&acc.member[0], &acc.member[0], &x, nullptr, 1, 0);
+    }
+  }
 }
 
 void begin(const FoldPlan& fold, Acc& acc) {
@@ -304,13 +316,54 @@ bool lanes_can(const FoldPlan& fold, const Op& op) {
 }
 
 void begin(Frame& f, const FoldPlan& fold, Lanes& lanes, int64_t n) {
-  lanes.steps = 0;
+  lanes.steps = lanes.flushed = 0;
   for (int k = 0; k < fold.members; ++k) {
     const int log_size = log_size_of(fold.member_dtype[k]);
     uint64_t bits = k == 0 && fold.kind <= NPU_FOLD_ARGMIN ? identity_bits(fold.kind, fold.member_dtype[0]) : 0;
     if (k == 1 && (fold.kind == NPU_FOLD_ARGMAX || fold.kind == NPU_FOLD_ARGMIN)) bits = ~uint64_t{0};
     f.k->gather[log_size](lanes.member[k], &bits, 0, n);
-    if (k == 0 && fold.kind == NPU_FOLD_SUM) f.k->gather[log_size](lanes.partial, &bits, 0, n);
+    if (k == 0 && fold.kind == NPU_FOLD_SUM) {
+      f.k->gather[log_size](lanes.partial, &bits, 0, n);
+      std::memset(lanes.member[0], 0, static_cast<size_t>(n) * sizeof(double));
+    }
+  }
+}
+
+namespace {
+
+constexpr int64_t kFlushSteps = 64;
+
+// Short sums in F32, their totals in F64: the error of a long column sum stays near that of one rounding.
+void flush(Frame& f, const FoldPlan& fold, Lanes& lanes, int64_t n) {
+  const int dtype = fold.member_dtype[0];
+  const char* part = lanes.partial;
+  if (dtype == NPU_F32) {
+    f.k->convert[NPU_F32][NPU_F64](f.temp(kTemps), part, n);
+    part = f.temp(kTemps);
+  }
+  const TypeClass cls = dtype == NPU_F32 ? kF64 : type_class(dtype);
+  f.k->op[NPU_OP_ADD][cls](lanes.member[0], lanes.member[0], part, nullptr, n, 0);
+  std::memset(lanes.partial, 0, static_cast<size_t>(n) << log_size_of(dtype));
+  lanes.flushed = lanes.steps;
+}
+
+}  // namespace
+
+bool lanes_fold_rows(const Kernels& k, const FoldPlan& fold) {
+  return fold.kind <= NPU_FOLD_XOR && k.fold_rows[fold.kind][type_class(fold.member_dtype[0])];
+}
+
+void accumulate_rows(Frame& f, const FoldPlan& fold, Lanes& lanes, const char* values, int64_t stride, int64_t rows,
+                     int64_t n) {
+  const int log_size = log_size_of(fold.member_dtype[0]);
+  const FoldRows kernel = f.k->fold_rows[fold.kind][type_class(fold.member_dtype[0])];
+  const bool sums = fold.kind == NPU_FOLD_SUM;
+  for (int64_t r = 0; r < rows;) {
+    const int64_t m = std::min(kFlushSteps, rows - r);
+    kernel(sums ? lanes.partial : lanes.member[0], values + ((r * stride) << log_size), stride, m, n);
+    r += m;
+    lanes.steps += m;
+    if (sums && lanes.steps - lanes.flushed >= kFlushSteps) flush(f, fold, lanes, n);
   }
 }
 
@@ -334,11 +387,7 @@ void accumulate(Frame& f, const FoldPlan& fold, Lanes& lanes, int64_t n) {
     const Kernel kernel = f.k->op[kOps[fold.kind]][cls];
     char* into = fold.kind == NPU_FOLD_SUM ? lanes.partial : lanes.member[0];
     kernel(into, into, x.ptr, nullptr, n, x.uniform ? 2 : 0);
-    // Two levels keep the error of a long column sum near that of a pairwise one.
-    if (fold.kind == NPU_FOLD_SUM && step % 128 == 0) {
-      kernel(lanes.member[0], lanes.member[0], into, nullptr, n, 0);
-      std::memset(into, 0, static_cast<size_t>(n) << log_size_of(dtype));
-    }
+    if (fold.kind == NPU_FOLD_SUM && step - lanes.flushed >= kFlushSteps / 2) flush(f, fold, lanes, n);
     return;
   }
   const uint16_t ids[] = {op.a, op.b, op.c};
@@ -384,8 +433,13 @@ void accumulate(Frame& f, const FoldPlan& fold, Lanes& lanes, int64_t n) {
 
 void finish(Frame& f, const FoldPlan& fold, Lanes& lanes, int64_t n) {
   const TypeClass cls = type_class(fold.member_dtype[0]);
-  if (fold.kind == NPU_FOLD_SUM)
-    f.k->op[NPU_OP_ADD][cls](lanes.member[0], lanes.member[0], lanes.partial, nullptr, n, 0);
+  if (fold.kind == NPU_FOLD_SUM) {
+    if (lanes.flushed < lanes.steps) flush(f, fold, lanes, n);
+    if (cls == kF32) {
+      f.k->convert[NPU_F64][NPU_F32](lanes.partial, lanes.member[0], n);
+      std::swap(lanes.partial, lanes.member[0]);
+    }
+  }
   if (fold.kind == NPU_FOLD_WELFORD) {
     uint64_t count = 0;
     if (cls == kF32) {
