@@ -334,6 +334,15 @@ def test_sparse_tensors_of_a_device_that_is_not_current(two_devices):
     assert made.device == torch.device("npu:1") and torch.zeros_like(made).device == made.device
 
 
+def test_compressed_sparse_tensors_compute_and_are_written_in_place():
+    x = torch.tensor([[0.0, 2.0], [3.0, 0.0]], device="npu")
+    s = x.to_sparse_csr()
+    for result, expected in ((s @ x, [[6, 0], [0, 6]]), (s + s, [[0, 4], [6, 0]]), (-s, [[0, -2], [-3, 0]])):
+        assert result.is_npu and result.to_dense().cpu().tolist() == expected
+    assert s.mul_(2) is s and s.to_dense().cpu().tolist() == [[0, 4], [6, 0]]
+    assert s.zero_().to_dense().count_nonzero() == 0
+
+
 def test_sparse_tensors_go_to_the_device_and_back():
     x = torch.tensor([[0.0, 2.0], [3.0, 0.0]])
     for to in (torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr):

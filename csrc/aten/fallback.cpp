@@ -340,5 +340,17 @@ TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
 TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&cpu_fallback>());
 }
+// PyTorch's default for a structured op comes before the fallback. It makes a result of the layout of the input and
+// calls the out= form, which compressed layouts do not have; so the ops that the CPU has for them are named one by one.
+TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findOp(name);
+    if (op && name.name.starts_with("aten::") && op->hasKernelForDispatchKey(c10::DispatchKey::SparseCsrCPU) &&
+        op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional)) {
+      m.impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&cpu_fallback>());
+    }
+  }
+}
 
 }  // namespace torch_npu
