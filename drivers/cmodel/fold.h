@@ -36,11 +36,11 @@ struct Lanes {
   char* partial;  // SUM: the last steps, kept apart so that long sums stay accurate; of F32, the others are F64
   int64_t steps = 0, flushed = 0;
 };
-// Folds `rows` rows of n values each, `stride` elements apart, of a fold with one argument, no mask and a kernel for
-// it.
+// Folds `rows` folded points, `stride` elements apart, of a tile whose rows lie `tile_stride` elements apart and are
+// dense; the fold has one argument, no mask and a kernel for it.
 bool lanes_fold_rows(const Kernels& k, const FoldPlan& fold);
 void accumulate_rows(Frame& frame, const FoldPlan& fold, Lanes& lanes, const char* values, int64_t stride, int64_t rows,
-                     int64_t n);
+                     const Tile& tile, int64_t tile_stride);
 bool lanes_can(const FoldPlan& fold, const Op& op);  // else use Acc
 void begin(Frame& frame, const FoldPlan& fold, Lanes& lanes, int64_t n);
 void accumulate(Frame& frame, const FoldPlan& fold, Lanes& lanes, int64_t n);

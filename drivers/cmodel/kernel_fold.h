@@ -1,5 +1,6 @@
-// Many values to one. Sums keep 64 partial results, so blocks of some thousand values are as accurate as
-// pairwise sums. Included once per instruction set level, inside that level's namespace.
+// Many values to one. Sums keep 64 partial results (of F32), each a chain of sums of four, so that blocks of some
+// thousand values are as accurate as pairwise sums. Included once per instruction set level, inside that level's
+// namespace.
 
 template <class Op, class T>
 void fold_wide(void* out, const void* in, int64_t n) {
@@ -25,7 +26,14 @@ void fold_wide(void* out, const void* in, int64_t n) {
   if (n >= kChains * w) {
     Vector v[kChains];
     for (int64_t k = 0; k < kChains; ++k) v[k] = load(k * w);
-    for (i = kChains * w; i + kChains * w <= n; i += kChains * w)
+    i = kChains * w;
+    // Four vectors meet before they join a chain: as many additions, but a quarter of the roundings in a row.
+    for (; i + 4 * kChains * w <= n; i += 4 * kChains * w)
+      for (int64_t k = 0; k < kChains; ++k) {
+        const int64_t at = i + 4 * k * w;
+        v[k] = Op::v(v[k], Op::v(Op::v(load(at), load(at + w)), Op::v(load(at + 2 * w), load(at + 3 * w))));
+      }
+    for (; i + kChains * w <= n; i += kChains * w)
       for (int64_t k = 0; k < kChains; ++k) v[k] = Op::v(v[k], load(i + k * w));
 #pragma GCC unroll 8
     for (int64_t k = 0; k < kChains - 1; ++k)
@@ -176,15 +184,19 @@ void moments(double* mean, double* m2, const void* in, int64_t n) {
   s0 += s1;
   d0 += d1;
   double squares = 0, drift = 0;
-  for (int64_t k = 0; k < w; ++k) {
-    squares += s0[k];
-    drift += d0[k];
-  }
   for (; i < n; ++i) {
     const T x = a[i] - c;
     squares += x * x;
     drift += x;
   }
+  // Four chains each: the additions of one would wait for each other.
+  double parts[4] = {}, drifts[4] = {};
+  for (int64_t k = 0; k < w; ++k) {
+    parts[k % 4] += static_cast<double>(s0[k]);
+    drifts[k % 4] += static_cast<double>(d0[k]);
+  }
+  squares += (parts[0] + parts[1]) + (parts[2] + parts[3]);
+  drift += (drifts[0] + drifts[1]) + (drifts[2] + drifts[3]);
   // `c` is a rounded mean: correct both results for the difference.
   const double delta = drift / static_cast<double>(n);
   *mean = delta - delta == 0 ? static_cast<double>(c) + delta : center;  // an infinite mean stays one

@@ -284,7 +284,8 @@ class Reduce {
     if (segment.plain_load == kNone || inner_.rank == 0 || !lanes_fold_rows(*f.k, segment.folds[0])) return false;
     const Op& load = plan_.ops[segment.plain_load];
     const Operand& operand = job_.operands[load.imm];
-    return !operand.immediate && operand.dtype == load.dtype && row.rows == 1 && row.col_stride[load.view] == 1;
+    return !operand.immediate && operand.dtype == load.dtype && row.col_stride[load.view] == 1 &&
+           (row.rows == 1 || row.cols >= 16);
   }
 
   // One tile of kept points; the folded points one after the other.
@@ -321,7 +322,8 @@ class Reduce {
         std::memcpy(each.offset, row.offset, sizeof(int64_t) * static_cast<size_t>(views_));
         inner_.add_offsets(i, views_, each.offset);
         accumulate_rows(f, segment.folds[0], lanes[0], plain_values(segment, each.offset),
-                        inner_.stride[inner_.rank - 1][load.view], inner_.size[inner_.rank - 1], row.n);
+                        inner_.stride[inner_.rank - 1][load.view], inner_.size[inner_.rank - 1], row,
+                        row.row_stride[load.view]);
       }
       for (int64_t i = 0; i < inner_.total && !whole; ++i) {
         run_tile(f, segment.begin, segment.end, each);
