@@ -1,6 +1,8 @@
-// Times the engine alone: ns per command for sizes 10 .. 10,000,000. Usage: npu-engine-bench [part of a name]
+// Times the engine alone: ns per command for sizes 10 .. 10,000,000.
+// Usage: npu-engine-bench [part of a name [smallest size [largest size]]]
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -95,12 +97,13 @@ std::string map_text(const std::string& body, bool two) {
 
 int main(int argc, char** argv) {
   const char* only = argc > 1 ? argv[1] : "";
+  const int64_t smallest = argc > 2 ? std::atoll(argv[2]) : 10, largest = argc > 3 ? std::atoll(argv[3]) : 10'000'000;
   std::printf("threads: %d\n", pool_threads());
   auto line = [&](const std::string& name, const std::function<double(int64_t)>& run, int64_t least = 10) {
     if (name.find(only) == std::string::npos) return;
     std::printf("%-14s", name.c_str());
-    for (int64_t n = least; n <= 10'000'000; n *= 10)
-      std::printf(" 1e%d:%11.0f", static_cast<int>(std::to_string(n).size()) - 1, run(n));
+    for (int64_t n = least; n <= largest; n *= 10)
+      if (n >= smallest) std::printf(" 1e%d:%11.0f", static_cast<int>(std::to_string(n).size()) - 1, run(n));
     std::printf("\n");
     std::fflush(stdout);
   };

@@ -200,6 +200,20 @@ def test_pinned_block_freed_during_a_copy_is_not_reused_before_it_is_done():
     assert [p[9_999].item() for p in parts] == [float(i) for i in range(64)]
 
 
+def test_memory_pinned_by_another_driver_is_plain_memory(python):
+    code = """
+        import torch
+        x = torch.ones(1_000_000).pin_memory()
+        busy = torch.ones(1000, 1000, device="npu:1")
+        for _ in range(4):
+            busy = busy @ busy
+        y = x.to("npu:1", non_blocking=True)
+        x.zero_()
+        print(y.cpu().eq(1).all().item())
+    """
+    assert python(code, TORCH_NPU_DRIVER="cmodel,cmodel", TORCH_NPU_FALLBACK="quiet").lines() == ["True"]
+
+
 def test_pageable_memory_may_be_changed_after_a_non_blocking_copy():
     x = torch.ones(100_000)
     y = x.to("npu", non_blocking=True)

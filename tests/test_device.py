@@ -114,6 +114,10 @@ def test_legacy_types():
     assert isinstance(x, torch.npu.FloatTensor) and not isinstance(x, torch.npu.HalfTensor)
     assert not isinstance(torch.ones(1), torch.npu.FloatTensor)
     assert x.type() == "torch.npu.FloatTensor"
+    for kind in (torch.npu.HalfTensor, "torch.npu.HalfTensor"):
+        y = torch.ones(2).type(kind)
+        assert y.is_npu and y.dtype == torch.float16
+    assert repr(torch.npu.HalfTensor) == "<class 'torch.npu.HalfTensor'>"
 
 
 def test_torch_asks_for_every_name_that_libraries_use():
@@ -165,6 +169,31 @@ def test_a_child_forked_after_use_is_told_to_spawn(python):
 
 def test_a_child_forked_before_use_has_its_own_device(python):
     assert python(FORK.format(before="torch.npu.is_available()")).lines() == ["2.0", "3.0"]
+
+
+def test_asking_for_memory_is_no_use_of_the_device(python):
+    before = "torch.npu.memory_allocated(), torch.npu.max_memory_reserved(0), torch.npu.memory_stats()"
+    assert python(FORK.format(before=before)).lines() == ["2.0", "3.0"]
+
+
+def test_a_forked_child_cannot_reach_the_tensors_of_its_parent(python):
+    """Their copies would wait for threads that do not exist in the child."""
+    code = """
+        import os, torch
+        x, y = torch.ones(4, device="npu"), torch.zeros(4, device="npu")
+        pid = os.fork()
+        if pid == 0:
+            for act in (x.cpu, x[0].item, lambda: x.copy_(torch.zeros(4)), lambda: x.copy_(y), lambda: x + 1):
+                try:
+                    print(act(), flush=True)
+                except RuntimeError as error:
+                    print(str(error)[:20], flush=True)
+            print(torch.npu.memory_allocated(), flush=True)
+            os._exit(0)
+        os.waitpid(pid, 0)
+        print(x.sum().item())
+    """
+    assert python(code).lines() == ["Cannot re-initialize"] * 5 + ["0", "4.0"]
 
 
 def test_manual_seed_in_a_forked_child_is_harmless(python):

@@ -109,6 +109,27 @@ def test_written_argument_with_repeated_elements_is_refused_as_on_the_cpu():
         torch.zeros(1, device="npu").expand(3).lgamma_()
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_running_statistics_of_batch_norm_are_updated_in_training_only(training):
+    """native_batch_norm writes them without saying so in its schema."""
+    cpu = torch.nn.BatchNorm2d(3).train(training)
+    npu = torch.nn.BatchNorm2d(3).to("npu").train(training)
+    x = torch.randn(4, 3, 5, 5) + 2
+    torch.testing.assert_close(npu(x.to("npu")).cpu(), cpu(x))
+    assert npu.running_mean.is_npu and npu.running_mean.cpu().any() == training
+    for name, buffer in cpu.named_buffers():
+        torch.testing.assert_close(npu.get_buffer(name).cpu(), buffer)
+    mean, var = torch.zeros(3, device="npu"), torch.ones(3, device="npu")
+    torch.batch_norm_update_stats(x.to("npu"), mean, var, 1.0)
+    torch.testing.assert_close(mean.cpu(), x.mean((0, 2, 3)))
+
+
+def test_an_empty_argument_may_lie_outside_of_its_storage():
+    x = torch.arange(4.0).to("npu")
+    assert torch.stack([x, x]).shape == (2, 4)
+    assert torch.cat([x, x.as_strided((0,), (1,), 1 << 40)]).cpu().tolist() == [0, 1, 2, 3]
+
+
 def test_out_argument_is_resized_and_returned():
     x = torch.rand(2, 3) + 1
     out = torch.empty(0, device="npu")
@@ -302,6 +323,24 @@ def test_the_parts_of_sync_batch_norm_match_batch_norm():
     total = torch.tensor([8, 16], dtype=torch.int32, device="npu")
     dx = torch.batch_norm_backward_elemt(grad.to("npu"), on, mean, invstd, weight.to("npu"), sums[0], sums[1], total)
     torch.testing.assert_close(dx.cpu(), a.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_sparse_tensors_of_a_device_that_is_not_current(two_devices):
+    x = torch.tensor([[0.0, 2.0], [3.0, 0.0]])
+    for s in (x.to("npu:1").to_sparse(), x.to_sparse().to("npu:1"), x.to("npu:1").to_sparse_csr()):
+        assert s.device == torch.device("npu:1") and s.values().device == s.device
+        assert (s * 2).clone().to_dense().cpu().tolist() == [[0, 4], [6, 0]]
+    made = torch.sparse_coo_tensor(torch.tensor([[0], [1]]), torch.tensor([2.0]), (2, 2), device="npu:1")
+    assert made.device == torch.device("npu:1") and torch.zeros_like(made).device == made.device
+
+
+def test_compressed_sparse_tensors_compute_and_are_written_in_place():
+    x = torch.tensor([[0.0, 2.0], [3.0, 0.0]], device="npu")
+    s = x.to_sparse_csr()
+    for result, expected in ((s @ x, [[6, 0], [0, 6]]), (s + s, [[0, 4], [6, 0]]), (-s, [[0, -2], [-3, 0]])):
+        assert result.is_npu and result.to_dense().cpu().tolist() == expected
+    assert s.mul_(2) is s and s.to_dense().cpu().tolist() == [[0, 4], [6, 0]]
+    assert s.zero_().to_dense().count_nonzero() == 0
 
 
 def test_sparse_tensors_go_to_the_device_and_back():

@@ -177,6 +177,13 @@ def test_products(dtype, m, k, n):
         same(torch.addmm(bias.to("npu"), a.to("npu"), b.to("npu"), beta=beta, alpha=alpha), expected, **tol)
 
 
+def test_products_of_different_dtypes_are_refused():
+    a, b = torch.ones(2, 2, device="npu"), torch.ones(2, 2, dtype=torch.float16, device="npu")
+    for product in (torch.mm, torch.nn.functional.linear, lambda x, y: torch.bmm(x[None], y[None])):
+        with pytest.raises(RuntimeError, match="m1 and m2 to have the same dtype, but got: float != c10::Half"):
+            product(a, b)
+
+
 def test_beta_zero_ignores_nan():
     nan = torch.full((2, 2), float("nan"), device="npu")
     one = torch.ones(2, 2, device="npu")

@@ -87,6 +87,12 @@ def test_a_cpu_generator_is_refused():
         torch.rand(4, device="npu", generator=torch.Generator("cpu"))
 
 
+def test_an_npu_generator_for_a_cpu_tensor_is_refused():
+    for draw_cpu in (lambda g: torch.rand(4, generator=g), lambda g: torch.empty(()).normal_(generator=g)):
+        with pytest.raises(RuntimeError, match="Expected a 'cpu' device type for generator but found 'npu'"):
+            draw_cpu(torch.Generator("npu"))
+
+
 def test_default_generators_are_the_ones_in_use():
     torch.npu.default_generators[0].manual_seed(4)
     first = draw()

@@ -160,6 +160,14 @@ def test_events_measure_time():
     assert start.elapsed_time(end) > 0
 
 
+def test_events_measure_time_up_to_a_generic_event():
+    start, end = torch.npu.Event(enable_timing=True), torch.Event("npu", enable_timing=True)
+    start.record()
+    end.record()
+    end.synchronize()
+    assert start.elapsed_time(end) >= 0
+
+
 def test_events_without_timing_refuse_to_measure():
     start, end = torch.npu.Event(), torch.npu.Event()
     start.record()

@@ -211,7 +211,7 @@ void copy_on_device(const at::Tensor& dst, const at::Tensor& src) {
       dst.scalar_type() == src.scalar_type() && dst.is_conj() == src.is_conj() && dst.is_neg() == src.is_neg();
   if (same && dst.strides() == src.strides() && dst.is_non_overlapping_and_dense()) {
     const c10::DeviceIndex index = dst.device().index();
-    Device& device = opened_device(index);
+    const Device& device = torch_npu::device(index);  // throws in a forked child
     check(device,
           device.api->copy_on_device(current_stream_handle(index), address_of(dst.mutable_data_ptr()),
                                      address_of(src.const_data_ptr()), dst.nbytes()),

@@ -40,6 +40,16 @@ bool takes_cpu_tensors(std::string_view name) {
   return false;
 }
 
+// Batch norm updates its running statistics while training, which its schema does not say.
+bool updates_unannounced(const c10::FunctionSchema& schema, const std::vector<c10::IValue>& values, size_t argument) {
+  const std::string& op = schema.name();
+  if (op != "aten::native_batch_norm" && op != "aten::batch_norm_update_stats") return false;
+  const std::string& name = schema.arguments()[argument].name();
+  if (name != "running_mean" && name != "running_var") return false;
+  const std::optional<int> training = schema.argumentIndexWithName("training");
+  return !training || values[*training].toBool();
+}
+
 // The arguments of one call: the originals, and their images on the host. Tensors that share a storage on the device
 // share one on the host, with the same strides, so aliasing between arguments is what it was.
 class HostCall {
@@ -89,7 +99,7 @@ class HostCall {
 
   bool is_written(size_t argument) const {
     const c10::AliasInfo* alias = schema_.arguments()[argument].alias_info();
-    return alias != nullptr && alias->isWrite();
+    return (alias != nullptr && alias->isWrite()) || updates_unannounced(schema_, originals_, argument);
   }
 
   void refuse_views() const {
@@ -116,7 +126,7 @@ class HostCall {
       }
     });
     if (npu && cpu && !takes_cpu_tensors(schema_.name())) refuse_devices(*npu, *cpu);
-    target_ = npu;
+    target_ = npu ? npu : cpu;
     for (const c10::IValue& value : originals_) {
       if (value.isDevice()) target_ = value.toDevice();
     }
@@ -140,6 +150,7 @@ class HostCall {
       if (!is_plain_layout(tensor)) return;
       const auto item = static_cast<int64_t>(tensor.element_size());
       Group& group = groups[tensor.storage().unsafeGetStorageImpl()];
+      if (tensor.numel() == 0) return;  // its offset may lie anywhere, also outside of the storage
       // Aligned to the largest element, so that every view of the image is aligned as on the device.
       group.low = std::min(group.low, tensor.storage_offset() * item / 16 * 16);
       group.high = std::max(group.high, (tensor.storage_offset() + extent(tensor)) * item);
@@ -328,6 +339,18 @@ TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
 }
 TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&cpu_fallback>());
+}
+// PyTorch's default for a structured op comes before the fallback. It makes a result of the layout of the input and
+// calls the out= form, which compressed layouts do not have; so the ops that the CPU has for them are named one by one.
+TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findOp(name);
+    if (op && name.name.starts_with("aten::") && op->hasKernelForDispatchKey(c10::DispatchKey::SparseCsrCPU) &&
+        op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional)) {
+      m.impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&cpu_fallback>());
+    }
+  }
 }
 
 }  // namespace torch_npu

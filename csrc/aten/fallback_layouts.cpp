@@ -1,5 +1,6 @@
 #include "csrc/aten/fallback_layouts.h"
 
+#include <ATen/SparseCsrTensorImpl.h>
 #include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/empty_strided.h>
@@ -75,6 +76,13 @@ void layout_write_back(const at::Tensor& tensor, const at::Tensor& image) {
   const at::Tensor moved =
       is_plain_layout(image) ? plain_to_npu(image, tensor.device()) : rebuild(image, tensor.device());
   // Shares the members; metadata as the op left it.
+  if (is_compressed(tensor.layout()) && tensor.layout() == moved.layout()) {
+    // shallow_copy_from of this kind of tensor leaves the members behind.
+    const auto* from = static_cast<const at::SparseCsrTensorImpl*>(moved.unsafeGetTensorImpl());
+    static_cast<at::SparseCsrTensorImpl*>(tensor.unsafeGetTensorImpl())
+        ->set_member_tensors(from->compressed_indices(), from->plain_indices(), from->values(), moved.sizes());
+    return;
+  }
   tensor.unsafeGetTensorImpl()->shallow_copy_from(moved.getIntrusivePtr());
 }
 

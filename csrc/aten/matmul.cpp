@@ -61,6 +61,8 @@ void set_operand(npu_operand& operand, const at::Tensor& tensor, const char* lab
 // out = alpha * a @ b + beta * c; c may be undefined.
 void launch_product(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& c,
                     const at::Scalar& beta, const at::Scalar& alpha, const char* label) {
+  TORCH_CHECK(a.dtype() == b.dtype(), "expected m1 and m2 to have the same dtype, but got: ", a.dtype(),
+              " != ", b.dtype());
   if (out.numel() == 0) {
     return;
   }

@@ -21,13 +21,38 @@
 #include <ATen/ops/row_indices_native.h>
 #include <ATen/ops/sparse_dim_native.h>
 #include <ATen/ops/values_native.h>
+#include <c10/core/DeviceGuard.h>
 
 namespace torch_npu {
+namespace {
+
+// A COO tensor is born on the current device, whatever its options say: PyTorch's own backends set the device before.
+template <auto Function>
+struct OnItsDevice;
+
+template <class... Args, at::Tensor (*Function)(Args...)>
+struct OnItsDevice<Function> {
+  static at::Tensor call(Args... args) {
+    c10::OptionalDeviceGuard guard;
+    (set_device(guard, args), ...);
+    return Function(std::forward<Args>(args)...);
+  }
+
+ private:
+  static void set_device(c10::OptionalDeviceGuard& guard, const std::optional<at::Device>& device) {
+    if (device && device->is_privateuseone() && device->has_index()) guard.reset_device(*device);
+  }
+  template <class T>
+  static void set_device(c10::OptionalDeviceGuard&, const T&) {}
+};
+
+}  // namespace
 
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
-  m.impl("_sparse_coo_tensor_with_dims", TORCH_FN(at::native::new_with_dims_sparse));
-  m.impl("_sparse_coo_tensor_with_dims_and_tensors", TORCH_FN(at::native::new_with_dims_and_tensor_sparse_symint));
-  m.impl("empty.memory_format", TORCH_FN(at::native::empty_sparse));
+  m.impl("_sparse_coo_tensor_with_dims", TORCH_FN(OnItsDevice<&at::native::new_with_dims_sparse>::call));
+  m.impl("_sparse_coo_tensor_with_dims_and_tensors",
+         TORCH_FN(OnItsDevice<&at::native::new_with_dims_and_tensor_sparse_symint>::call));
+  m.impl("empty.memory_format", TORCH_FN(OnItsDevice<&at::native::empty_sparse>::call));
   m.impl("_indices", TORCH_FN(at::native::_indices_sparse));
   m.impl("_values", TORCH_FN(at::native::_values_sparse));
   m.impl("indices", TORCH_FN(at::native::indices_sparse));

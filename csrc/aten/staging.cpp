@@ -4,6 +4,7 @@
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/ops/as_strided_native.h>
 
+#include "csrc/core/host_allocator.h"
 #include "csrc/core/stream.h"
 
 namespace torch_npu {
@@ -11,7 +12,8 @@ namespace {
 
 // True if the driver may use the host memory after the call; then the block is kept alive for it.
 bool keep_pinned(c10::DeviceIndex device, const at::Tensor* tensor, bool non_blocking) {
-  if (!non_blocking || tensor == nullptr || !tensor->is_pinned()) {
+  // Memory pinned by another driver is plain memory for this one.
+  if (!non_blocking || tensor == nullptr || !is_pinned_for(tensor->const_data_ptr(), device)) {
     return false;
   }
   const c10::DataPtr& data = tensor->storage().data_ptr();
@@ -36,7 +38,7 @@ void write_bytes(c10::DeviceIndex index, npu_addr dst, const void* src, uint64_t
   if (size == 0) {
     return;
   }
-  Device& device = opened_device(index);
+  const Device& device = torch_npu::device(index);  // throws in a forked child
   const uint32_t flags = keep_pinned(index, keep, non_blocking) ? NPU_COPY_PINNED : 0;
   check(device, device.api->copy_to_device(current_stream_handle(index), dst, src, size, flags),
         "copying from host to device");
@@ -47,7 +49,7 @@ void read_bytes(c10::DeviceIndex index, void* dst, npu_addr src, uint64_t size, 
   if (size == 0) {
     return;
   }
-  Device& device = opened_device(index);
+  const Device& device = torch_npu::device(index);  // throws in a forked child
   const uint32_t flags = keep_pinned(index, keep, non_blocking) ? NPU_COPY_PINNED : 0;
   npu_stream* stream = current_stream_handle(index);
   check(device, device.api->copy_to_host(stream, dst, src, size, flags), "copying from device to host");

@@ -76,6 +76,8 @@ py::dict host_stats() {
 
 void bind_memory(py::module_& m) {
   using torch::wrap_pybind_function;
+  // torch's own binding waits for the streams with the GIL held.
+  m.def("empty_cache", torch::wrap_pybind_function_no_gil([] { empty_cache(); }));
   m.def("memory_snapshot", wrap_pybind_function([] { return snapshot(); }));
   m.def("set_memory_fraction",
         wrap_pybind_function([](double fraction, c10::DeviceIndex device) { set_memory_fraction(fraction, device); }));

@@ -8,6 +8,8 @@ namespace cmodel {
 
 // False: nothing was done, the interpreter has to.
 bool run_direct(const Job& job, const Direct& direct);
+// Likewise, row by row where every argument is contiguous or one value along a row.
+bool run_direct_rows(const Job& job, const Direct& direct);
 
 // Do the operand's elements lie one behind the other in row-major order over the command's sizes?
 bool is_contiguous(const npu_command& command, const Operand& operand);

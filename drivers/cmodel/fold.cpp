@@ -1,22 +1,15 @@
 #include "drivers/cmodel/fold.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "drivers/cmodel/fold_detail.h"
 #include "support/program.h"
 
 namespace cmodel {
 namespace {
-
-constexpr uint8_t kOps[] = {NPU_OP_ADD, NPU_OP_MUL, NPU_OP_MAX, NPU_OP_MIN, NPU_OP_AND, NPU_OP_OR, NPU_OP_XOR};
-
-double as_double(uint64_t bits) {
-  return __builtin_bit_cast(double, bits);
-}
-uint64_t as_bits(double x) {
-  return __builtin_bit_cast(uint64_t, x);
-}
 
 void welford_merge(uint64_t* state, double mean, double m2, double count) {
   const double m = as_double(state[0]), s = as_double(state[1]), c = as_double(state[2]), total = c + count;
@@ -25,33 +18,6 @@ void welford_merge(uint64_t* state, double mean, double m2, double count) {
   state[0] = as_bits(m + delta * weight);
   state[1] = as_bits(s + m2 + delta * delta * c * weight);
   state[2] = as_bits(total);
-}
-
-// Is (value, index) a better extreme than the one held? A NaN beats every number; equals: the lower index.
-template <class T>
-bool beats(bool greatest, T a, int64_t ai, T b, int64_t bi) {
-  const bool an = a != a, bn = b != b;
-  if (an != bn) return an;
-  if (!an && a != b) return greatest ? a > b : a < b;
-  return ai < bi;
-}
-
-template <class F>
-auto with_type(int dtype, F f) {
-  switch (dtype) {
-    case NPU_BOOL:
-      return f(uint8_t());
-    case NPU_I32:
-      return f(int32_t());
-    case NPU_I64:
-      return f(int64_t());
-    case NPU_U64:
-      return f(uint64_t());
-    case NPU_F32:
-      return f(float());
-    default:
-      return f(double());
-  }
 }
 
 void merge_extreme(bool greatest, int dtype, Acc& acc, const void* value, int64_t index) {
@@ -72,15 +38,6 @@ int64_t compress(char* to, const char* from, const char* mask, int size, int64_t
   for (int64_t i = 0; i < n; ++i)
     if (mask[i]) std::memcpy(to + count++ * size, from + i * size, static_cast<size_t>(size));
   return count;
-}
-
-// The n values of a fold's argument as an array; bytes of a BOOL in memory become 0 or 1.
-const char* argument(Frame& f, int id, int64_t n, char* to) {
-  const int dtype = f.plan->ops[id].dtype;
-  const char* values = dense(f, f.val[id], dtype, n, to);
-  if (dtype != NPU_BOOL) return values;
-  f.k->convert[NPU_BOOL][NPU_BOOL](to, values, n);
-  return to;
 }
 
 void combine_one(Frame& f, const FoldPlan& fold, Acc& acc, const uint64_t* right) {
@@ -155,11 +112,7 @@ void accumulate_row(Frame& f, const FoldPlan& fold, Acc& acc, const char* const*
       return merge_extreme(greatest, dtype, acc, &best, at);
     }
     case NPU_FOLD_WELFORD: {
-      if (fold.args == 1) {
-        double mean, m2;
-        f.k->moments[cls](&mean, &m2, values[0], n);
-        return welford_merge(acc.member, mean, m2, static_cast<double>(n));
-      }
+      if (fold.args == 1) return accumulate_plain(*f.k, fold, acc, values[0], n);
       for (int64_t i = 0; i < n; ++i) {
         double x[3];
         for (int k = 0; k < 3; ++k)
@@ -171,17 +124,8 @@ void accumulate_row(Frame& f, const FoldPlan& fold, Acc& acc, const char* const*
     }
     case NPU_FOLD_CUSTOM:
       return fold_custom(f, fold, acc, values, n);
-    default: {
-      uint64_t x = 0;
-      f.k->fold[fold.kind][cls](&x, values[0], n);
-      if (fold.kind == NPU_FOLD_SUM && dtype == NPU_F32) {
-        float part;
-        std::memcpy(&part, &x, sizeof part);
-        acc.sum += part;
-      } else {
-        f.k->op[kOps[fold.kind]][cls](&acc.member[0], &acc.member[0], &x, nullptr, 1, 0);
-      }
-    }
+    default:
+      return accumulate_plain(*f.k, fold, acc, values[0], n);
   }
 }
 
@@ -210,6 +154,30 @@ uint64_t identity_bits(int fold, int dtype) {
     std::memcpy(&bits, &x, sizeof x);
     return bits;
   });
+}
+
+void accumulate_plain(const Kernels& k, const FoldPlan& fold, Acc& acc, const char* values, int64_t n) {
+  const int dtype = fold.member_dtype[0], log_size = log_size_of(dtype);
+  const TypeClass cls = type_class(dtype);
+  for (int64_t i = 0; i < n; i += kPlainBlock) {
+    const char* from = values + (i << log_size);
+    const int64_t m = std::min(kPlainBlock, n - i);
+    if (fold.kind == NPU_FOLD_WELFORD) {
+      double mean, m2;
+      k.moments[cls](&mean, &m2, from, m);
+      welford_merge(acc.member, mean, m2, static_cast<double>(m));
+      continue;
+    }
+    uint64_t x = 0;
+    k.fold[fold.kind][cls](&x, from, m);
+    if (fold.kind == NPU_FOLD_SUM && dtype == NPU_F32) {
+      float part;
+      std::memcpy(&part, &x, sizeof part);
+      acc.sum += part;
+    } else {
+      k.op[kOps[fold.kind]][cls](&acc.member[0], &acc.member[0], &x, nullptr, 1, 0);
+    }
+  }
 }
 
 void begin(const FoldPlan& fold, Acc& acc) {
@@ -295,106 +263,6 @@ void finish(const FoldPlan& fold, const Acc& acc, char* const* out, int64_t row)
       std::memcpy(&bits, &x, sizeof x);
     }
     std::memcpy(out[k] + row * size, &bits, static_cast<size_t>(size));
-  }
-}
-
-bool lanes_can(const FoldPlan& fold, const Op& op) {
-  if (fold.kind <= NPU_FOLD_XOR) return true;
-  return op.mask == NPU_NO_VALUE && (fold.kind != NPU_FOLD_WELFORD || fold.args == 1);
-}
-
-void begin(Frame& f, const FoldPlan& fold, Lanes& lanes, int64_t n) {
-  lanes.steps = 0;
-  for (int k = 0; k < fold.members; ++k) {
-    const int log_size = log_size_of(fold.member_dtype[k]);
-    uint64_t bits = k == 0 && fold.kind <= NPU_FOLD_ARGMIN ? identity_bits(fold.kind, fold.member_dtype[0]) : 0;
-    if (k == 1 && (fold.kind == NPU_FOLD_ARGMAX || fold.kind == NPU_FOLD_ARGMIN)) bits = ~uint64_t{0};
-    f.k->gather[log_size](lanes.member[k], &bits, 0, n);
-    if (k == 0 && fold.kind == NPU_FOLD_SUM) f.k->gather[log_size](lanes.partial, &bits, 0, n);
-  }
-}
-
-void accumulate(Frame& f, const FoldPlan& fold, Lanes& lanes, int64_t n) {
-  const Op& op = f.plan->ops[fold.at];
-  const int dtype = fold.member_dtype[0];
-  const TypeClass cls = type_class(dtype);
-  const Ref a = f.val[op.a];
-  const int64_t step = ++lanes.steps;
-  if (fold.kind <= NPU_FOLD_XOR) {
-    Ref x = a;
-    if (op.mask != NPU_NO_VALUE) {
-      const Ref mask = f.val[op.mask];
-      if (mask.uniform && !*mask.ptr) return;
-      if (!mask.uniform) {
-        const uint64_t identity = identity_bits(fold.kind, dtype);
-        f.k->op[NPU_OP_WHERE][cls](f.temp(kTemps), mask.ptr, a.ptr, &identity, n, (a.uniform ? 2u : 0u) | 4u);
-        x = {f.temp(kTemps), false};
-      }
-    }
-    const Kernel kernel = f.k->op[kOps[fold.kind]][cls];
-    char* into = fold.kind == NPU_FOLD_SUM ? lanes.partial : lanes.member[0];
-    kernel(into, into, x.ptr, nullptr, n, x.uniform ? 2 : 0);
-    // Two levels keep the error of a long column sum near that of a pairwise one.
-    if (fold.kind == NPU_FOLD_SUM && step % 128 == 0) {
-      kernel(lanes.member[0], lanes.member[0], into, nullptr, n, 0);
-      std::memset(into, 0, static_cast<size_t>(n) << log_size_of(dtype));
-    }
-    return;
-  }
-  const uint16_t ids[] = {op.a, op.b, op.c};
-  const char* values[NPU_MAX_TUPLE] = {};
-  for (int k = 0; k < fold.args; ++k) values[k] = argument(f, ids[k], n, f.temp(kTemps + k));
-  if (fold.kind == NPU_FOLD_WELFORD) {
-    f.k->welford_lanes[cls](lanes.member[0], lanes.member[1], values[0], n, static_cast<double>(step));
-  } else if (step == 1) {
-    for (int k = 0; k < fold.members; ++k)
-      std::memcpy(lanes.member[k], values[k], static_cast<size_t>(n) << log_size_of(fold.member_dtype[k]));
-  } else if (fold.kind == NPU_FOLD_CUSTOM) {
-    const Segment& segment = f.plan->segments[fold.combine];
-    Ref l[NPU_MAX_TUPLE], r[NPU_MAX_TUPLE];
-    for (int k = 0; k < fold.members; ++k) {
-      l[k] = {lanes.member[k], false};
-      r[k] = {const_cast<char*>(values[k]), false};
-    }
-    combine(f, segment, l, r, n);
-    for (int k = 0; k < fold.members;
-         ++k) {  // a result may be another member's array: all are read before any is written
-      const int log_size = log_size_of(fold.member_dtype[k]);
-      const Ref y = f.val[segment.yield[k]];
-      f.k->gather[log_size](f.temp(kTemps + 3 + k), y.ptr, y.uniform ? 0 : 1, n);
-    }
-    for (int k = 0; k < fold.members; ++k)
-      std::memcpy(lanes.member[k], f.temp(kTemps + 3 + k), static_cast<size_t>(n) << log_size_of(fold.member_dtype[k]));
-  } else {
-    const bool greatest = fold.kind == NPU_FOLD_ARGMAX;
-    with_type(dtype, [&](auto zero) {
-      using T = decltype(zero);
-      T* best = reinterpret_cast<T*>(lanes.member[0]);
-      int64_t* at = reinterpret_cast<int64_t*>(lanes.member[1]);
-      const T* x = reinterpret_cast<const T*>(values[0]);
-      const int64_t* index = reinterpret_cast<const int64_t*>(values[1]);
-      for (int64_t i = 0; i < n; ++i) {
-        const bool better = beats(greatest, x[i], index[i], best[i], at[i]);
-        best[i] = better ? x[i] : best[i];
-        at[i] = better ? index[i] : at[i];
-      }
-    });
-  }
-}
-
-void finish(Frame& f, const FoldPlan& fold, Lanes& lanes, int64_t n) {
-  const TypeClass cls = type_class(fold.member_dtype[0]);
-  if (fold.kind == NPU_FOLD_SUM)
-    f.k->op[NPU_OP_ADD][cls](lanes.member[0], lanes.member[0], lanes.partial, nullptr, n, 0);
-  if (fold.kind == NPU_FOLD_WELFORD) {
-    uint64_t count = 0;
-    if (cls == kF32) {
-      const float c = static_cast<float>(lanes.steps);
-      std::memcpy(&count, &c, sizeof c);
-    } else {
-      count = as_bits(static_cast<double>(lanes.steps));
-    }
-    f.k->gather[log_size_of(fold.member_dtype[2])](lanes.member[2], &count, 0, n);
   }
 }
 

@@ -22,6 +22,10 @@ uint64_t identity_bits(int fold, int dtype);
 void begin(const FoldPlan& fold, Acc& acc);
 // Folds columns [row * cols, (row + 1) * cols) of the tile's values, for each of `rows` accumulators.
 void accumulate(Frame& frame, const FoldPlan& fold, Acc* acc, int64_t rows, int64_t cols);
+// Up to this many values are one call of a kernel: few enough that its partial results stay accurate.
+constexpr int64_t kPlainBlock = 4096;
+// Folds n values of the member's type that lie side by side in memory; the fold has one argument and no mask.
+void accumulate_plain(const Kernels& k, const FoldPlan& fold, Acc& acc, const char* values, int64_t n);
 void merge(Frame& frame, const FoldPlan& fold, Acc& acc, const Acc& right);
 // Writes member k to out[k] + row * size.
 void finish(const FoldPlan& fold, const Acc& acc, char* const* out, int64_t row);
@@ -29,9 +33,14 @@ void finish(const FoldPlan& fold, const Acc& acc, char* const* out, int64_t row)
 // Element-wise accumulators: arrays of n members, and how many steps they hold.
 struct Lanes {
   char* member[NPU_MAX_TUPLE];
-  char* partial;  // SUM: the last steps, kept apart so that long sums stay accurate
-  int64_t steps = 0;
+  char* partial;  // SUM: the last steps, kept apart so that long sums stay accurate; of F32, the others are F64
+  int64_t steps = 0, flushed = 0;
 };
+// Folds `rows` folded points, `stride` elements apart, of a tile whose rows lie `tile_stride` elements apart and are
+// dense; the fold has one argument, no mask and a kernel for it.
+bool lanes_fold_rows(const Kernels& k, const FoldPlan& fold);
+void accumulate_rows(Frame& frame, const FoldPlan& fold, Lanes& lanes, const char* values, int64_t stride, int64_t rows,
+                     const Tile& tile, int64_t tile_stride);
 bool lanes_can(const FoldPlan& fold, const Op& op);  // else use Acc
 void begin(Frame& frame, const FoldPlan& fold, Lanes& lanes, int64_t n);
 void accumulate(Frame& frame, const FoldPlan& fold, Lanes& lanes, int64_t n);

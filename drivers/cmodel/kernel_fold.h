@@ -1,5 +1,6 @@
-// Many values to one. Sums keep 64 partial results, so blocks of some thousand values are as accurate as
-// pairwise sums. Included once per instruction set level, inside that level's namespace.
+// Many values to one. Sums keep 64 partial results (of F32), each a chain of sums of four, so that blocks of some
+// thousand values are as accurate as pairwise sums. Included once per instruction set level, inside that level's
+// namespace.
 
 template <class Op, class T>
 void fold_wide(void* out, const void* in, int64_t n) {
@@ -8,32 +9,48 @@ void fold_wide(void* out, const void* in, int64_t n) {
   constexpr int64_t w = 32 / sizeof(T), kChains = 8;  // enough additions in flight to hide their latency
   const T* a = static_cast<const T*>(in);
   auto load = [&](int64_t at) -> Vector { return *reinterpret_cast<const Loose*>(a + at); };
-  T result;
-  int64_t i = 0;
-  if (n >= w) {
-    Vector all = load(0);
-    i = w;
-    if (n >= kChains * w) {
-      Vector v[kChains];
-      for (int64_t k = 0; k < kChains; ++k) v[k] = load(k * w);
-      for (i = kChains * w; i + kChains * w <= n; i += kChains * w)
-        for (int64_t k = 0; k < kChains; ++k) v[k] = Op::v(v[k], load(i + k * w));
-      for (int64_t step = kChains / 2; step; step /= 2)
-        for (int64_t k = 0; k < step; ++k) v[k] = Op::v(v[k], v[k + step]);
-      all = v[0];
+  // The values behind the last whole vector go first: their chain runs beside the vectors'.
+  int64_t i = n / w * w;
+  T rest{};
+  const bool odd = i < n;
+  if (odd) {
+    rest = a[i++];
+    for (; i < n; ++i) rest = Op::f(rest, a[i]);
+    if (n < w) {
+      *static_cast<T*>(out) = rest;
+      return;
     }
-    for (; i + w <= n; i += w) all = Op::v(all, load(i));
-    T lane[w];
-    __builtin_memcpy(lane, &all, sizeof lane);
-    for (int64_t step = w / 2; step; step /= 2)
-      for (int64_t k = 0; k < step; ++k) lane[k] = Op::f(lane[k], lane[k + step]);
-    result = lane[0];
-  } else {
-    result = a[0];
-    i = 1;
   }
-  for (; i < n; ++i) result = Op::f(result, a[i]);
-  *static_cast<T*>(out) = result;
+  Vector all = load(0);
+  i = w;
+  if (n >= kChains * w) {
+    Vector v[kChains];
+    for (int64_t k = 0; k < kChains; ++k) v[k] = load(k * w);
+    i = kChains * w;
+    // Four vectors meet before they join a chain: as many additions, but a quarter of the roundings in a row.
+    for (; i + 4 * kChains * w <= n; i += 4 * kChains * w)
+      for (int64_t k = 0; k < kChains; ++k) {
+        const int64_t at = i + 4 * k * w;
+        v[k] = Op::v(v[k], Op::v(Op::v(load(at), load(at + w)), Op::v(load(at + 2 * w), load(at + 3 * w))));
+      }
+    for (; i + kChains * w <= n; i += kChains * w)
+      for (int64_t k = 0; k < kChains; ++k) v[k] = Op::v(v[k], load(i + k * w));
+#pragma GCC unroll 8
+    for (int64_t k = 0; k < kChains - 1; ++k)
+      if (i + w <= n) {
+        v[k] = Op::v(v[k], load(i));
+        i += w;
+      }
+    for (int64_t step = kChains / 2; step; step /= 2)
+      for (int64_t k = 0; k < step; ++k) v[k] = Op::v(v[k], v[k + step]);
+    all = v[0];
+  }
+  for (; i + w <= n; i += w) all = Op::v(all, load(i));
+  T lane[w];
+  __builtin_memcpy(lane, &all, sizeof lane);
+  for (int64_t step = w / 2; step; step /= 2)
+    for (int64_t k = 0; k < step; ++k) lane[k] = Op::f(lane[k], lane[k + step]);
+  *static_cast<T*>(out) = odd ? Op::f(lane[0], rest) : lane[0];
 }
 
 // Integers are folded as unsigned ones, where overflow wraps; max and min need their own sign.
@@ -73,6 +90,26 @@ struct FoldMin {
     return (b < a) || (b != b) ? b : a;
   }
 };
+
+// Eight rows meet in registers before they meet memory.
+template <class Op, class T>
+void fold_rows(void* into, const void* in, int64_t stride, int64_t rows, int64_t n) {
+  T* __restrict__ o = static_cast<T*>(into);
+  const T* a = static_cast<const T*>(in);
+  for (; rows >= 8; rows -= 8, a += 8 * stride) {
+    const T *b = a + stride, *c = b + stride, *d = c + stride, *e = d + stride, *f = e + stride, *g = f + stride,
+            *h = g + stride;
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) {
+      const T left = Op::f(Op::f(a[i], b[i]), Op::f(c[i], d[i])), right = Op::f(Op::f(e[i], f[i]), Op::f(g[i], h[i]));
+      o[i] = Op::f(o[i], Op::f(left, right));
+    }
+  }
+  for (; rows > 0; --rows, a += stride) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) o[i] = Op::f(o[i], a[i]);
+  }
+}
 
 inline void fold_all(void* out, const void* in, int64_t n) {
   const uint8_t* a = static_cast<const uint8_t*>(in);
@@ -147,15 +184,19 @@ void moments(double* mean, double* m2, const void* in, int64_t n) {
   s0 += s1;
   d0 += d1;
   double squares = 0, drift = 0;
-  for (int64_t k = 0; k < w; ++k) {
-    squares += s0[k];
-    drift += d0[k];
-  }
   for (; i < n; ++i) {
     const T x = a[i] - c;
     squares += x * x;
     drift += x;
   }
+  // Four chains each: the additions of one would wait for each other.
+  double parts[4] = {}, drifts[4] = {};
+  for (int64_t k = 0; k < w; ++k) {
+    parts[k % 4] += static_cast<double>(s0[k]);
+    drifts[k % 4] += static_cast<double>(d0[k]);
+  }
+  squares += (parts[0] + parts[1]) + (parts[2] + parts[3]);
+  drift += (drifts[0] + drifts[1]) + (drifts[2] + drifts[3]);
   // `c` is a rounded mean: correct both results for the difference.
   const double delta = drift / static_cast<double>(n);
   *mean = delta - delta == 0 ? static_cast<double>(c) + delta : center;  // an infinite mean stays one

@@ -272,6 +272,15 @@ struct Fma {
   }
 };
 
+// Two instructions on three arguments.
+template <class First, class Second, bool Swapped>
+struct Pair {
+  static float f(float a, float b, float c) {
+    const float x = First::f(a, b);
+    return Swapped ? Second::f(c, x) : Second::f(x, c);
+  }
+};
+
 template <class Op, class T>
 void unary(void* out, const void* in, const void*, const void*, int64_t n, unsigned) {
   using R = decltype(Op::f(T()));
@@ -325,8 +334,10 @@ void ternary(void* out, const void* in0, const void* in1, const void* in2, int64
       return ternary_loop<Op, T, 4>(o, a, b, c, n);
     case 5:
       return ternary_loop<Op, T, 5>(o, a, b, c, n);
-    default:
+    case 6:
       return ternary_loop<Op, T, 6>(o, a, b, c, n);
+    default:
+      return ternary_loop<Op, T, 7>(o, a, b, c, n);
   }
 }
 

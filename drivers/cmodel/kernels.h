@@ -32,6 +32,8 @@ using Kernel = void (*)(void* out, const void* a, const void* b, const void* c, 
 using Convert = void (*)(void* out, const void* in, int64_t n);
 // One value from n of them, n >= 1.
 using Fold = void (*)(void* out, const void* in, int64_t n);
+// into[i] = fold of into[i] and rows of in[i], `stride` elements apart.
+using FoldRows = void (*)(void* into, const void* in, int64_t stride, int64_t rows, int64_t n);
 // The greatest (least) value and the lowest index that goes with it; index[i] or, where null, first + i * step.
 using ArgFold = void (*)(void* value, int64_t* at, const void* in, const int64_t* index, int64_t first, int64_t step,
                          int64_t n);
@@ -53,6 +55,7 @@ struct Kernels {
   Kernel op[NPU_OP_COUNT][kTypeClasses];
   Convert convert[NPU_DTYPE_COUNT][NPU_DTYPE_COUNT];
   Fold fold[NPU_FOLD_COUNT][kTypeClasses];
+  FoldRows fold_rows[NPU_FOLD_COUNT][kTypeClasses];  // null: there is none
   ArgFold argmax[kTypeClasses];
   ArgFold argmin[kTypeClasses];
   Moments moments[kTypeClasses];
@@ -65,6 +68,10 @@ struct Kernels {
   // rows of `bytes` each, their starts out_step and in_step bytes apart
   void (*copy_rows)(void* out, int64_t out_step, const void* in, int64_t in_step, int64_t rows, int64_t bytes);
   Convert stream;  // copies n bytes with stores that bypass the cache; `out` is aligned to 4
+  // Two F32 instructions in one loop, each rounded on its own: pair[first][second], first: add, sub, mul; second: add,
+  // sub, mul of the first's result and c, sub of c and the first's result, max.
+  Kernel pair[3][5];
+  Kernel exp_sub, erf_mul;  // exp(a - b), erf(a * b)
   // One-instruction programs over bf16 or f16 in memory, F32 inside: load, load, op, store in one loop.
   Kernel half_op[2][NPU_OP_COUNT];  // [0]: bf16, [1]: f16; null: use the interpreter
 };

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 
 #include "drivers/cmodel/kernels.h"
 
@@ -20,6 +21,7 @@ namespace {
 #include "drivers/cmodel/kernel_convert.h"
 #include "drivers/cmodel/kernel_fold.h"
 #include "drivers/cmodel/kernel_half.h"
+#include "drivers/cmodel/kernel_wide.h"
 // clang-format on
 
 template <class Op, class... T>
@@ -156,6 +158,9 @@ void set_folds(Kernels& t, TypeClass c) {
   t.fold[NPU_FOLD_PROD][c] = fold_wide<FoldProd, U>;
   t.fold[NPU_FOLD_MAX][c] = fold_wide<FoldMax, T>;
   t.fold[NPU_FOLD_MIN][c] = fold_wide<FoldMin, T>;
+  t.fold_rows[NPU_FOLD_SUM][c] = fold_rows<FoldSum, U>;
+  t.fold_rows[NPU_FOLD_MAX][c] = fold_rows<FoldMax, T>;
+  t.fold_rows[NPU_FOLD_MIN][c] = fold_rows<FoldMin, T>;
   t.argmax[c] = arg_fold<T, true>;
   t.argmin[c] = arg_fold<T, false>;
   using Carry = decltype(carry_type<T>());
@@ -174,6 +179,15 @@ void set_folds(Kernels& t, TypeClass c) {
     t.moments[c] = moments<T>;
     t.welford_lanes[c] = welford_lanes<T>;
   }
+}
+
+template <class First>
+void set_pairs(Kernels& t, int row) {
+  t.pair[row][0] = ternary<Pair<First, Add, false>, float>;
+  t.pair[row][1] = ternary<Pair<First, Sub, false>, float>;
+  t.pair[row][2] = ternary<Pair<First, Mul, false>, float>;
+  t.pair[row][3] = ternary<Pair<First, Sub, true>, float>;
+  t.pair[row][4] = ternary<Pair<First, Max, false>, float>;
 }
 
 Kernels make() {
@@ -214,6 +228,10 @@ Kernels make() {
   t.copy_rows = copy_rows;
   t.stream = stream;
   set_halves(t);
+  set_wide(t);
+  set_pairs<Add>(t, 0);
+  set_pairs<Sub>(t, 1);
+  set_pairs<Mul>(t, 2);
   return t;
 }
 

@@ -29,7 +29,8 @@ int first_store(const Plan& plan) {
 
 bool run_map(const Job& job, Failure& failure) {
   const Plan& plan = *job.program->plan;
-  if (plan.direct.kind != Direct::kNot && run_direct(job, plan.direct)) return true;
+  if (plan.direct.kind != Direct::kNot && (run_direct(job, plan.direct) || run_direct_rows(job, plan.direct)))
+    return true;
   Space space;
   // Scatters write in row-major order; everything else may be walked in the order of the output's memory.
   space.set(job, plan, 0, job.command.rank, plan.stores_at ? kNone : first_store(plan));

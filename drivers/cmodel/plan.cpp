@@ -68,11 +68,13 @@ class Planner {
     for (size_t i = 0; i < in_.size(); ++i) decode(static_cast<int>(i));
     for (Segment& segment : plan_.segments) {
       find_row_values(segment);
+      if (segment.kind == NPU_SEGMENT_EACH) fuse(segment);
       if (segment.kind == NPU_SEGMENT_EACH)
         find_hazards(segment);
       else
         hold_loads(segment);
       assign_slots(segment);
+      find_plain_fold(segment);
     }
     find_direct();
   }
@@ -226,6 +228,48 @@ class Planner {
       });
   }
 
+  // Neighbours that run as one kernel: two of add, sub, mul, max; exp(a - b); erf(a * b). The first one's value must
+  // have no other use; its arguments then live until the second runs.
+  void fuse(const Segment& segment) {
+    const Kernels& k = kernels();
+    std::vector<int> uses(in_.size());
+    for (const npu_instr& in : in_) each_argument(in, [&](uint16_t id) { ++uses[id]; });
+    auto row_of = [](int op) { return op == NPU_OP_ADD ? 0 : op == NPU_OP_SUB ? 1 : op == NPU_OP_MUL ? 2 : kNone; };
+    for (int i = segment.begin; i < segment.end; ++i) {
+      Op& op = plan_.ops[i];
+      if (op.step != Step::kCompute || op.dtype != NPU_F32) continue;
+      for (const bool second : {true, false}) {
+        if (second && in_[i].b == NPU_NO_VALUE) continue;
+        const int from = second ? in_[i].b : in_[i].a;
+        Op& inner = plan_.ops[from];
+        const int row = row_of(inner.op);
+        if (from < segment.begin || uses[from] != 1 || inner.step != Step::kCompute || inner.dtype != NPU_F32 ||
+            row == kNone || inner.fused)
+          continue;
+        Kernel kernel = nullptr;
+        uint16_t other = 0;
+        if (op.op == NPU_OP_EXP && inner.op == NPU_OP_SUB) {
+          kernel = k.exp_sub;
+        } else if (op.op == NPU_OP_ERF && inner.op == NPU_OP_MUL) {
+          kernel = k.erf_mul;
+        } else if (row_of(op.op) != kNone || (op.op == NPU_OP_MAX && !second)) {
+          kernel = k.pair[row][op.op == NPU_OP_MAX ? 4 : op.op == NPU_OP_SUB && second ? 3 : row_of(op.op)];
+          other = second ? in_[i].a : in_[i].b;
+        }
+        if (!kernel) continue;
+        op.kernel = kernel;
+        op.used = op.op == NPU_OP_EXP || op.op == NPU_OP_ERF ? 3 : 7;
+        op.a = inner.a;
+        op.b = inner.b;
+        op.c = other;
+        op.fused = true;
+        for (int id : {inner.a, inner.b}) last_[id] = std::max(last_[id], i);
+        inner.step = Step::kNothing;
+        break;
+      }
+    }
+  }
+
   // Which kernels may write straight to the output, and which loads may hand out pointers into memory.
   void find_hazards(Segment& segment) {
     std::vector<int> writes;  // when memory changes
@@ -293,6 +337,20 @@ class Planner {
     }
   }
 
+  // A segment of one load and one fold of it: the fold can read memory itself.
+  void find_plain_fold(Segment& segment) const {
+    if (segment.kind != NPU_SEGMENT_EACH || segment.folds.size() != 1) return;
+    const FoldPlan& fold = segment.folds[0];
+    const npu_instr& in = in_[fold.at];
+    if (fold.args != 1 || in.mask != NPU_NO_VALUE || (fold.kind > NPU_FOLD_XOR && fold.kind != NPU_FOLD_WELFORD))
+      return;
+    if (in_[in.a].op != NPU_OP_LOAD || in_[in.a].mask != NPU_NO_VALUE || in.a < segment.begin) return;
+    if (in.dtype == NPU_BOOL || in_[in.a].dtype != in.dtype) return;
+    for (int i = segment.begin; i < segment.end; ++i)
+      if (i != in.a && i != fold.at && in_[i].op != NPU_OP_GET && !is_constant(in_[i].op)) return;
+    segment.plain_load = in.a;
+  }
+
   void find_direct() {
     if (plan_.segments.size() != 1 || plan_.segments[0].kind != NPU_SEGMENT_EACH || in_.size() > 6) return;
     const npu_instr& store = in_.back();
@@ -308,17 +366,19 @@ class Planner {
         arg.kind = Direct::Arg::kConst;
       else if (in.op == NPU_OP_PARAM)
         arg.kind = Direct::Arg::kParam;
+      else if (in.op == NPU_OP_ACC)
+        arg.kind = Direct::Arg::kAcc;
       else if (in.op != NPU_OP_LOAD || in.mask != NPU_NO_VALUE)
         return false;
       direct.arg[direct.args++] = arg;
       return true;
     };
-    if (value.op == NPU_OP_LOAD || value.op == NPU_OP_CONST || value.op == NPU_OP_PARAM) {
+    if (value.op == NPU_OP_LOAD || value.op == NPU_OP_CONST || value.op == NPU_OP_PARAM || value.op == NPU_OP_ACC) {
       if (!argument(store.a)) return;
       direct.kind = Direct::kMove;
     } else {
       const Op& op = plan_.ops[store.a];
-      if (op.step != Step::kCompute || op.op == NPU_OP_PHILOX || store.a != in_.size() - 2) return;
+      if (op.step != Step::kCompute || op.fused || op.op == NPU_OP_PHILOX || store.a != in_.size() - 2) return;
       for (uint16_t id : {value.a, value.b, value.c})
         if (id != NPU_NO_VALUE && !argument(id)) return;
       direct.kind = Direct::kCompute;
@@ -328,7 +388,7 @@ class Planner {
     }
     // Other instructions than these would be lost.
     for (size_t i = 1; i + 1 < in_.size(); ++i)
-      if (i != store.a && !is_constant(in_[i].op) && in_[i].op != NPU_OP_LOAD) return;
+      if (i != store.a && !is_constant(in_[i].op) && in_[i].op != NPU_OP_LOAD && in_[i].op != NPU_OP_ACC) return;
     plan_.direct = direct;
   }
 

@@ -35,6 +35,7 @@ struct Op {
   uint8_t flags = 0;
   uint8_t used = 0;       // bits of the arguments that the kernel reads
   bool keeps_raw = true;  // a load may hand out a pointer into memory: nothing overwrites it before its last use
+  bool fused = false;     // the kernel computes an argument of the instruction too
   int16_t slot = kNone;
   int16_t view = kNone;   // number in Plan::views: where the operand (or the coordinate) lies
   int16_t store = kNone;  // the store that can take this value straight from the kernel
@@ -64,11 +65,13 @@ struct Segment {
   int kind = 0, begin = 0, end = 0;
   std::vector<FoldPlan> folds;
   std::vector<int> row_values;  // values of rows (folds, row segments) that this segment reads
+  int plain_load = kNone;       // the load of a segment that only folds what it loads
   int arg[2 * NPU_MAX_TUPLE] = {kNone, kNone, kNone, kNone, kNone, kNone};  // COMBINE
   int yield[NPU_MAX_TUPLE] = {kNone, kNone, kNone};
 };
 
-// A program of one instruction: store(op(x, y, z)), each argument an operand, a constant or a parameter.
+// A program of one instruction: store(op(x, y, z)), each argument an operand, a constant, a parameter or the
+// accumulator of an epilogue.
 struct Direct {
   enum Kind : uint8_t { kNot, kCompute, kMove } kind = kNot;
   uint8_t args = 0;
@@ -76,7 +79,7 @@ struct Direct {
   uint8_t op = 0;
   uint8_t arg_dtype = 0, value_dtype = 0;
   struct Arg {
-    enum Kind : uint8_t { kOperand, kConst, kParam } kind;
+    enum Kind : uint8_t { kOperand, kConst, kParam, kAcc } kind;
     uint8_t number, dtype;
   } arg[3] = {};
   Kernel kernel = nullptr;

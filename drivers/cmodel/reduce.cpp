@@ -44,6 +44,7 @@ class Reduce {
       for (const FoldPlan& fold : segment.folds) next += fold.members + 1;
     }
     extra_ = next - kTemps;
+    for (const Segment& segment : plan_.segments) each_ += segment.kind == NPU_SEGMENT_EACH;
   }
 
   void run() {
@@ -59,8 +60,10 @@ class Reduce {
                    [&](int64_t begin, int64_t end) {
                      for (int64_t i = begin; i < end && !sink_.failed(); ++i) run_lanes(tiling, i);
                    });
-    } else if (inner_.rank == 1 && m > 0 && m <= kBlock / 2 && kept_.rank > 0 && kept_.size[kept_.rank - 1] > 1) {
-      const int64_t last = kept_.size[kept_.rank - 1], most = std::min(last, kBlock / m);
+    } else if (batches(m)) {
+      const int64_t last = kept_.size[kept_.rank - 1];
+      const int64_t most =
+          std::min(last, m <= kBlock / 2 ? kBlock / m : std::clamp<int64_t>(rows_per_chunk, 8, kBlock));
       const int64_t per_outer = (last + most - 1) / most;
       parallel_for(kept_.total / last * per_outer, std::max<int64_t>(1, rows_per_chunk / most),
                    [&](int64_t begin, int64_t end) {
@@ -95,6 +98,25 @@ class Reduce {
     const int64_t inner = std::llabs(inner_.stride[inner_.rank - 1][leader_]);
     if (kept_.size[kept_.rank - 1] >= 16 && kept == 1 && inner != 1) return true;
     return inner_.rank > 1 && inner_.total <= 64;  // pooling windows
+  }
+
+  // Several rows in one tile: short ones, or rows that folds read from memory.
+  bool batches(int64_t m) const {
+    if (inner_.rank != 1 || m == 0 || kept_.rank == 0 || kept_.size[kept_.rank - 1] == 1) return false;
+    return m <= kBlock / 2 || (kept_.total >= 2 * pool_threads() && each_ == 1 && plain(plan_.segments[0]));
+  }
+
+  // Does the segment only fold values that lie side by side in memory, in the type of the fold?
+  bool plain(const Segment& segment) const {
+    if (segment.plain_load == kNone || inner_.rank != 1) return false;
+    const Op& load = plan_.ops[segment.plain_load];
+    const Operand& operand = job_.operands[load.imm];
+    return !operand.immediate && operand.dtype == load.dtype && inner_.stride[0][load.view] == 1;
+  }
+
+  const char* plain_values(const Segment& segment, const int64_t* offset) const {
+    const Op& load = plan_.ops[segment.plain_load];
+    return job_.operands[load.imm].ptr + (offset[load.view] << log_size_of(load.dtype));
   }
 
   char* result(Frame& f, size_t segment, int slot) const { return f.temp(results_[segment] + slot); }
@@ -141,6 +163,12 @@ class Reduce {
   void fold_tiles(Frame& f, const Segment& segment, const Tiling& tiles, int64_t first, int64_t last,
                   const int64_t* base, int64_t row, Acc* acc) const {
     for (size_t k = 0; k < segment.folds.size(); ++k) begin(segment.folds[k], acc[k]);
+    if (plain(segment)) {
+      const int64_t from = first * tiles.points(), to = std::min(inner_.total, last * tiles.points());
+      const int log_size = log_size_of(segment.folds[0].member_dtype[0]);
+      return accumulate_plain(*f.k, segment.folds[0], acc[0], plain_values(segment, base) + (from << log_size),
+                              to - from);
+    }
     Tile tile;
     for (int64_t i = first; i < last; ++i) {
       tiles.at(i, base, tile);
@@ -196,6 +224,26 @@ class Reduce {
         run_tile(f, segment.begin, segment.end, row);
         continue;
       }
+      if (plain(segment)) {
+        const FoldPlan& fold = segment.folds[0];
+        const int view = plan_.ops[segment.plain_load].view, log_size = log_size_of(fold.member_dtype[0]);
+        const char* values = plain_values(segment, each.offset);
+        const int64_t step = each.row_stride[view] << log_size;
+        char* members[NPU_MAX_TUPLE];
+        for (int j = 0; j < fold.members; ++j) members[j] = result(f, s, j);
+        Acc start;
+        begin(fold, start);
+        const bool one_call = m <= kPlainBlock && fold.kind <= NPU_FOLD_XOR;
+        const Fold kernel = one_call ? f.k->fold[fold.kind][type_class(fold.member_dtype[0])] : nullptr;
+        for (int64_t r = 0; r < rows && one_call; ++r) kernel(members[0] + (r << log_size), values + r * step, m);
+        for (int64_t r = 0; r < rows && !one_call; ++r) {
+          Acc one = start;
+          accumulate_plain(*f.k, fold, one, values + r * step, m);
+          finish(fold, one, members, r);
+        }
+        publish(f, fold, members, rows == 1);
+        continue;
+      }
       // In this segment a value of a row stands beside each of the row's elements.
       saved.clear();
       for (size_t k = 0; k < segment.row_values.size(); ++k) {
@@ -231,6 +279,15 @@ class Reduce {
     return list;
   }
 
+  // Can the lanes of this tile be folded straight from memory, many folded points in one call?
+  bool folds_rows(const Frame& f, const Segment& segment, const Tile& row) const {
+    if (segment.plain_load == kNone || inner_.rank == 0 || !lanes_fold_rows(*f.k, segment.folds[0])) return false;
+    const Op& load = plan_.ops[segment.plain_load];
+    const Operand& operand = job_.operands[load.imm];
+    return !operand.immediate && operand.dtype == load.dtype && row.col_stride[load.view] == 1 &&
+           (row.rows == 1 || row.cols >= 16);
+  }
+
   // One tile of kept points; the folded points one after the other.
   void run_lanes(const Tiling& tiling, int64_t index) {
     Frame& f = frame();
@@ -259,7 +316,16 @@ class Reduce {
       each.position = row.position;
       std::memcpy(each.offset, row.offset, sizeof(int64_t) * static_cast<size_t>(views_));
       int64_t point[NPU_MAX_RANK] = {};
-      for (int64_t i = 0; i < inner_.total; ++i) {
+      const bool whole = folds_rows(f, segment, row);
+      for (int64_t i = 0; i < inner_.total && whole; i += inner_.size[inner_.rank - 1]) {
+        const Op& load = plan_.ops[segment.plain_load];
+        std::memcpy(each.offset, row.offset, sizeof(int64_t) * static_cast<size_t>(views_));
+        inner_.add_offsets(i, views_, each.offset);
+        accumulate_rows(f, segment.folds[0], lanes[0], plain_values(segment, each.offset),
+                        inner_.stride[inner_.rank - 1][load.view], inner_.size[inner_.rank - 1], row,
+                        row.row_stride[load.view]);
+      }
+      for (int64_t i = 0; i < inner_.total && !whole; ++i) {
         run_tile(f, segment.begin, segment.end, each);
         for (size_t k = 0; k < segment.folds.size(); ++k) accumulate(f, segment.folds[k], lanes[k], row.n);
         for (int d = inner_.rank - 1; d >= 0; --d) {
@@ -281,7 +347,7 @@ class Reduce {
   const Plan& plan_;
   FailureSink& sink_;
   Space kept_, inner_;
-  int views_ = 0, leader_ = kNone, extra_ = 0, expanded_ = 0;
+  int views_ = 0, leader_ = kNone, extra_ = 0, expanded_ = 0, each_ = 0;
   bool lanes_ = true;
   int64_t block_ = kBlock;
   std::vector<int> results_;  // first temporary of each segment's folds

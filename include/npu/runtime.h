@@ -8,7 +8,8 @@
  * - Threads. Every function may be called from any thread at any time, also on one object at once,
  *   except that an object is not used while or after it is destroyed.
  * - Ownership. Objects belong to the caller and are destroyed in any order before their device is
- *   closed. Memory behind a pointer argument is read or written during the call only, unless stated.
+ *   closed. A handle is a pointer that no other live object of the process has, of whatever device. Memory
+ *   behind a pointer argument is read or written during the call only, unless stated.
  * - Order. Work given to one stream runs in the order given. Work on different streams is ordered only
  *   by events. Functions that take a stream return before the work is done, unless stated.
  * - Asynchronous failure. Work that fails after it was accepted (bad address, index out of range) has

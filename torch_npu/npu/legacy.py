@@ -37,6 +37,7 @@ class _LegacyType(type):
 def types() -> dict[str, type]:
     made = {}
     for name, dtype in _TYPES.items():
-        members = {"dtype": dtype, "__module__": "torch.npu", "is_npu": True, "layout": torch.strided}
-        made[name] = _LegacyType(name, (), members)
+        members = {"dtype": dtype, "__module__": "torch.npu", "__qualname__": name}
+        members |= {"is_npu": True, "layout": torch.strided}
+        made[name] = _LegacyType(f"torch.npu.{name}", (), members)  # Tensor.type() looks at the whole name
     return made

@@ -7,24 +7,26 @@ from typing import Any
 import torch
 
 from torch_npu import _C
-from torch_npu.npu._lazy import _lazy_init
+from torch_npu.npu._lazy import _is_in_bad_fork, _lazy_init
 from torch_npu.npu._utils import Device, _get_device_index
 
 
 def _index(device: Device) -> int:
     _lazy_init()
-    index = _get_device_index(device, optional=True)
-    _C.properties(index)  # raises for an index that is not there
-    return index
+    return _get_device_index(device, optional=True)
 
 
 def empty_cache() -> None:
     """Gives cached memory that no tensor uses back to the devices."""
-    torch.accelerator.memory.empty_cache()
+    _C.empty_cache()
 
 
 def memory_stats_as_nested_dict(device: Device = None) -> dict[str, Any]:
-    return torch._C._accelerator_getDeviceStats(_index(device))
+    """The allocator's counters. Asking is no use of the device: the process may fork after it."""
+    if _is_in_bad_fork():
+        return {}
+    index = _C.current_device() if device is None else _get_device_index(device, optional=True)
+    return torch._C._accelerator_getDeviceStats(index)
 
 
 def _flattened(stats: dict[str, Any]) -> dict[str, Any]:
@@ -47,7 +49,8 @@ def memory_stats(device: Device = None) -> dict[str, Any]:
 
 
 def _bytes(device: Device, kind: str, metric: str) -> int:
-    return memory_stats_as_nested_dict(device)[kind]["all"][metric]
+    stats = memory_stats_as_nested_dict(device)
+    return stats[kind]["all"][metric] if stats else 0
 
 
 def memory_allocated(device: Device = None) -> int:

@@ -78,9 +78,9 @@ class Event(torch.Event):
     def wait(self, stream: torch.Stream | None = None) -> None:
         super().wait(current_stream() if stream is None else stream)
 
-    def elapsed_time(self, end_event: Event) -> float:
+    def elapsed_time(self, end_event: torch.Event) -> float:
         """Milliseconds from this event to `end_event`. Both were made with enable_timing and are reached."""
-        if not (self._timing and end_event._timing):
+        if not (self._timing and getattr(end_event, "_timing", True)):  # a torch.Event does not tell
             raise ValueError("expected two events made with enable_timing=True, got one without")
         if not (self.event_id and end_event.event_id):
             raise RuntimeError("expected two recorded events, got one that was not: call record() first")

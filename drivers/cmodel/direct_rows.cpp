@@ -1,0 +1,129 @@
+// A one-instruction program row by row, where the whole is not contiguous: biases, broadcast columns, slices. The
+// kernel reads and writes memory itself, so a row costs one call.
+#include <algorithm>
+#include <cstring>
+
+#include "drivers/cmodel/direct.h"
+#include "drivers/cmodel/exec.h"
+#include "drivers/cmodel/pool.h"
+
+namespace cmodel {
+namespace {
+
+constexpr int64_t kShortestRow = 32;  // shorter ones share tiles in the interpreter
+constexpr int64_t kGrain = 16384;
+
+int view_of(const Plan& plan, int operand) {
+  for (size_t v = 0; v < plan.views.size(); ++v)
+    if (plan.views[v].kind == View::kOperand && plan.views[v].number == operand) return static_cast<int>(v);
+  return kNone;
+}
+
+struct RowArg {
+  const char* ptr = nullptr;
+  int view = kNone;           // kNone: the same value for all rows
+  int log_size = 0;           // of its elements in memory
+  Convert convert = nullptr;  // of one value per row
+};
+
+}  // namespace
+
+bool run_direct_rows(const Job& job, const Direct& direct) {
+  const Plan& plan = *job.program->plan;
+  const Operand& out = job.operands[direct.store_operand];
+  if (direct.kind != Direct::kCompute || job.command.rank < 2) return false;
+  const int out_view = view_of(plan, direct.store_operand), views = static_cast<int>(plan.views.size());
+  Space space;
+  space.set(job, plan, 0, job.command.rank, out_view);
+  if (space.total == 0) return true;
+  if (space.rank < 2) return false;
+  const int last = space.rank - 1;
+  const int64_t n = space.size[last], rows = space.total / n;
+  if (n < kShortestRow || space.stride[last][out_view] != 1) return false;
+
+  const Kernels& k = kernels();
+  RowArg args[3];
+  uint64_t constant[3] = {};
+  unsigned uniform = 0;
+  int memory_dtype = NPU_DTYPE_NONE;
+  for (int i = 0; i < direct.args; ++i) {
+    const Direct::Arg& arg = direct.arg[i];
+    args[i].ptr = reinterpret_cast<const char*>(&constant[i]);
+    if (arg.kind == Direct::Arg::kConst) {
+      constant[i] = scalar_bits(plan.consts[arg.number], arg.dtype);
+      uniform |= 1u << i;
+      continue;
+    }
+    if (arg.kind == Direct::Arg::kParam) {
+      constant[i] = scalar_bits(job.params[arg.number].u, arg.dtype);
+      uniform |= 1u << i;
+      continue;
+    }
+    const Operand& operand = job.operands[arg.number];
+    if (operand.immediate) {
+      k.convert[operand.dtype][arg.dtype](&constant[i], &operand.bits, 1);
+      uniform |= 1u << i;
+      continue;
+    }
+    args[i].view = view_of(plan, arg.number);
+    args[i].ptr = operand.ptr;
+    args[i].log_size = log_size_of(operand.dtype);
+    const int64_t stride = space.stride[last][args[i].view];
+    if (stride == 0) {
+      args[i].convert = k.convert[operand.dtype][arg.dtype];
+      uniform |= 1u << i;
+    } else if (stride == 1 && (memory_dtype == NPU_DTYPE_NONE || memory_dtype == operand.dtype)) {
+      memory_dtype = operand.dtype;
+    } else {
+      return false;
+    }
+  }
+  if (memory_dtype == NPU_DTYPE_NONE) return false;
+  Kernel kernel = direct.kernel;
+  bool same = out.dtype == direct.value_dtype;
+  for (int i = 0; i < direct.args; ++i)
+    if (!(uniform >> i & 1)) same &= direct.arg[i].dtype == memory_dtype;
+  if (!same) {
+    // All of it bf16 or f16 in memory, F32 inside: a fused kernel if there is one.
+    const bool half = memory_dtype == NPU_BF16 || memory_dtype == NPU_F16;
+    if (!half || out.dtype != memory_dtype || direct.arg_dtype != NPU_F32 || direct.value_dtype != NPU_F32)
+      return false;
+    kernel = k.half_op[memory_dtype == NPU_BF16 ? 0 : 1][direct.op];
+    if (!kernel) return false;
+  }
+
+  const int out_log = log_size_of(out.dtype);
+  const int64_t grain = plan.each_cost > 1200 ? 4096 : kGrain;
+  parallel_for(rows, std::max<int64_t>(1, grain / n), [&](int64_t begin, int64_t end) {
+    int64_t offset[kMaxViews] = {}, point[NPU_MAX_RANK] = {};
+    space.add_offsets(begin * n, views, offset);
+    int64_t rest = begin;
+    for (int d = last - 1; d >= 0; --d) {
+      point[d] = rest % space.size[d];
+      rest /= space.size[d];
+    }
+    for (int64_t row = begin; row < end; ++row) {
+      uint64_t value[3];
+      const void* ptr[3] = {};
+      for (int i = 0; i < direct.args; ++i) {
+        const RowArg& arg = args[i];
+        ptr[i] = arg.view == kNone ? arg.ptr : arg.ptr + offset[arg.view] * (int64_t{1} << arg.log_size);
+        if (arg.convert) {
+          arg.convert(&value[i], ptr[i], 1);
+          ptr[i] = &value[i];
+        }
+      }
+      kernel(out.ptr + offset[out_view] * (int64_t{1} << out_log), ptr[0], ptr[1], ptr[2], n, uniform);
+      for (int d = last - 1; d >= 0; --d) {
+        const bool more = ++point[d] < space.size[d];
+        const int64_t moved = more ? 1 : 1 - space.size[d];
+        for (int v = 0; v < views; ++v) offset[v] += moved * space.stride[d][v];
+        if (more) break;
+        point[d] = 0;
+      }
+    }
+  });
+  return true;
+}
+
+}  // namespace cmodel
