@@ -153,10 +153,12 @@ def summary(results: list[dict[str, Any]]) -> int:
             print(f"{r['status']:8} {r['name']}: {' '.join(r['message'].split())[:300]}")
     count = {s: sum(r["status"] == s for r in results) for s in ("passed", *FAILED, "skipped")}
     print(", ".join(f"{n} {s}" for s, n in count.items()))
-    total = {key: sum(r.get(key, 0) for r in results) for key in ("samples", "gradients", "random", "refused")}
+    total = {
+        key: sum(r.get(key, 0) for r in results) for key in ("samples", "gradients", "random", "by_truth", "refused")
+    }
     print(
         f"{total['samples']} samples, {total['gradients']} with gradients; {total['random']} random ones compared in "
-        f"shape only, {total['refused']} refused by the CPU itself"
+        f"shape only, {total['by_truth']} decided by double precision, {total['refused']} refused by the CPU itself"
     )
     return 1 if any(count[s] for s in FAILED) else 0
 
