@@ -7,9 +7,9 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("driver", ["template"])
+@pytest.mark.parametrize("driver", ["template", "cmodel"])
 def test_every_float32_op_with_gradients(driver, tmp_path):
-    """On the template every command is refused, so this proves the fallback for all of PyTorch."""
+    """On the template every command is refused, so it proves the fallback; the C model proves the native kernels."""
     run = subprocess.run(
         [sys.executable, "-m", "torch_npu.testing.opinfo", "--dtype", "float32", "--grad"],
         env={**os.environ, "TORCH_NPU_DRIVER": driver},
