@@ -1,5 +1,6 @@
 // Layer, group and RMS norm. Forward is one REDUCE; backward is one for the input and one for weight and bias.
 // Group norm is layer norm over [batch, group, channel, position] whose weight lies along group and channel.
+#include <ATen/TensorOperators.h>
 #include <ATen/native/layer_norm.h>
 #include <ATen/ops/_fused_rms_norm_backward_ops.h>
 #include <ATen/ops/_fused_rms_norm_ops.h>
@@ -344,9 +345,9 @@ std::tuple<Tensor, Tensor> rms_norm(const Tensor& input, at::IntArrayRef normali
   return {out, rstd};
 }
 
-std::tuple<Tensor, Tensor> rms_norm_backward(const Tensor& grad, const Tensor& input, at::IntArrayRef normalized_shape,
-                                             const Tensor& rstd, const OptTensor& weight_opt,
-                                             std::array<bool, 2> wanted) {
+std::tuple<Tensor, Tensor> native_rms_norm_backward(const Tensor& grad, const Tensor& input,
+                                                    at::IntArrayRef normalized_shape, const Tensor& rstd,
+                                                    const OptTensor& weight_opt, std::array<bool, 2> wanted) {
   const char* label = "aten::_fused_rms_norm_backward";
   const Tensor weight = given(weight_opt);
   const npu_dtype compute = compute_type(input, label);
@@ -374,6 +375,35 @@ std::tuple<Tensor, Tensor> rms_norm_backward(const Tensor& grad, const Tensor& i
   return {grad_input, grad_weight};
 }
 
+// The CPU has no kernel of this op, so the usual fallback would find none: where the driver cannot run the command, the
+// gradient is put together from plain ops.
+std::tuple<Tensor, Tensor> rms_norm_backward(const Tensor& grad, const Tensor& input, at::IntArrayRef normalized_shape,
+                                             const Tensor& rstd, const OptTensor& weight_opt,
+                                             std::array<bool, 2> wanted) {
+  try {
+    return native_rms_norm_backward(grad, input, normalized_shape, rstd, weight_opt, wanted);
+  } catch (const Unsupported&) {
+    const Tensor weight = given(weight_opt);
+    const auto split = input.dim() - static_cast<int64_t>(normalized_shape.size());
+    at::DimVector folded, kept;
+    for (int64_t d = 0; d < input.dim(); ++d) {
+      (d < split ? kept : folded).push_back(d);
+    }
+    const Tensor norm = input * rstd;
+    Tensor grad_input, grad_weight;
+    if (wanted[0]) {
+      const Tensor scaled = weight.defined() ? grad * weight : grad;
+      const Tensor mean = (scaled * norm).mean(folded, /*keepdim=*/true);
+      grad_input = ((scaled - norm * mean) * rstd).to(input.scalar_type());
+    }
+    if (wanted[1] && weight.defined()) {
+      const Tensor product = grad * norm;
+      grad_weight = (kept.empty() ? product : product.sum(kept)).to(weight.scalar_type());
+    }
+    return {grad_input, grad_weight};
+  }
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   namespace ops = at::_ops;
   register_native<ops::native_layer_norm, layer_norm>(m);
@@ -381,7 +411,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   register_native<ops::native_group_norm, group_norm>(m);
   register_native<ops::native_group_norm_backward, group_norm_backward>(m);
   register_native<ops::_fused_rms_norm, rms_norm>(m);
-  register_native<ops::_fused_rms_norm_backward, rms_norm_backward>(m);
+  m.impl("_fused_rms_norm_backward", TORCH_FN(rms_norm_backward));
 }
 
 }  // namespace

@@ -118,7 +118,7 @@ int taps(Interpolation kind) {
   return kind == Interpolation::kLinear ? 2 : kind == Interpolation::kCubic ? 4 : 1;
 }
 
-std::string position_lines(Interpolation kind, bool align, int64_t n, int64_t lead, npu_dtype weights) {
+std::string position_lines(Interpolation kind, bool align, int64_t n, int64_t lead) {
   std::string lines;
   switch (kind) {
     case Interpolation::kNearest:
@@ -133,12 +133,6 @@ std::string position_lines(Interpolation kind, bool align, int64_t n, int64_t le
     case Interpolation::kCubic:
       lines = std::string(align ? kAligned : kCentred) + kCubic;
       break;
-  }
-  // PyTorch's CPU kernels keep the weights of 16-bit data in the type of the data.
-  for (int t = 0; weights != NPU_DTYPE_NONE && taps(kind) > 1 && t < taps(kind); ++t) {
-    const std::string tap = "{d}_" + std::to_string(t);
-    lines = replace_all(lines, "%w" + tap + " =", "%e" + tap + " =");
-    lines += "  %w" + tap + " = cast %e" + tap + " via " + npu::dtype_name(weights) + " : $t\n";
   }
   lines += "  %step{d} = param step{d} : i64\n";
   for (int t = 0; t < taps(kind); ++t) {
@@ -212,13 +206,11 @@ void interpolate(const char* label, Interpolation kind, bool align, const at::Te
                  at::ArrayRef<double> scales) {
   if (out.numel() == 0) return;
   const int64_t n = static_cast<int64_t>(scales.size()), lead = out.dim() - n;
-  const npu_dtype type = numeric_dtype(x.scalar_type(), label);
-  const npu_dtype compute = compute_dtype(type);
-  const npu_dtype weights = type == NPU_F16 || type == NPU_BF16 ? type : NPU_DTYPE_NONE;
+  const npu_dtype compute = compute_dtype(numeric_dtype(x.scalar_type(), label));
   Nest nest(NPU_MAP, label, out.sizes());
   fill(nest, out, x, scales);
-  nest.run(f_forward.get(key_of(kind, align, n, lead) * 256 + weights, compute, [&] {
-    std::string text = header("out, x", n) + position_lines(kind, align, n, lead, weights), sum;
+  nest.run(f_forward.get(key_of(kind, align, n, lead), compute, [&] {
+    std::string text = header("out, x", n) + position_lines(kind, align, n, lead), sum;
     each_corner(kind, n, text, [&](const std::string& id, const std::string& offset, const std::string& weight) {
       text += "  %x" + id + "v = load_at x, " + offset + " : $t\n";
       if (weight.empty()) {
@@ -241,8 +233,7 @@ void interpolate_backward(const char* label, Interpolation kind, bool align, con
   Nest nest(NPU_SCATTER, label, grad.sizes());
   fill(nest, grad, sum, scales);
   nest.run(f_backward.get(key_of(kind, align, n, lead), compute, [&] {
-    std::string text =
-        header("grad, sum", n) + position_lines(kind, align, n, lead, NPU_DTYPE_NONE) + "  %g = load grad : $t\n";
+    std::string text = header("grad, sum", n) + position_lines(kind, align, n, lead) + "  %g = load grad : $t\n";
     each_corner(kind, n, text, [&](const std::string& id, const std::string& offset, const std::string& weight) {
       std::string value = "%g";
       if (!weight.empty()) {
