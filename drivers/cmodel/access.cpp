@@ -69,11 +69,16 @@ class Binder {
         out->end = span.end;
       }
     }
-    if (use & (Use::kLoose | Use::kAt)) return bind_loose(i, use, size, rank, row_rank, element, out);
-    return NPU_OK;
+    npu_status status = NPU_OK;
+    if (use & (Use::kLoose | Use::kAt)) status = bind_loose(i, use, size, rank, row_rank, element, out);
+    // Nothing of the operand is touched, but offsets are still added to its address.
+    if (!out->ptr) out->ptr = out->begin = out->end = &nothing_;
+    return status;
   }
 
  private:
+  inline static char nothing_ = 0;
+
   bool inside(npu_addr addr, const Box& box, Span* span) const {
     return memory_.find(addr + static_cast<uint64_t>(box.lo), static_cast<uint64_t>(box.hi - box.lo), span);
   }
