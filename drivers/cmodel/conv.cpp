@@ -108,15 +108,19 @@ void run(const Context& context) {
   switch (context.job.command.u.conv.mode) {
     case NPU_CONV_FORWARD: {
       const Weights weights{second, false};
-      const Phase phase = forward_phase(shape);
-      if (try_pointwise<T>(context, first, weights) || try_narrow<T>(context, phase, first, weights)) return;
-      correlate<T>(context, {phase}, first, weights);
+      const std::vector<Phase> phases{forward_phase(shape)};
+      if (try_pointwise<T>(context, first, weights) || try_packed(context, phases, first, weights) ||
+          try_narrow<T>(context, phases[0], first, weights)) {
+        return;
+      }
+      correlate<T>(context, phases, first, weights);
       return;
     }
     case NPU_CONV_GRAD_INPUT: {
       const Weights weights{second, true};
       if (try_pointwise<T>(context, first, weights)) return;
       const std::vector<Phase> phases = grad_input_phases(shape);
+      if (try_packed(context, phases, first, weights)) return;
       const bool single = phases.size() == 1 && phases[0][2].result_step == 1 && phases[0][1].result_step == 1 &&
                           phases[0][0].result_step == 1;
       if (single && try_narrow<T>(context, phases[0], first, weights)) return;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "drivers/cmodel/job.h"
+#include "drivers/cmodel/matmul_micro.h"
 #include "drivers/cmodel/matmul_pack.h"
 
 namespace cmodel::conv {
@@ -61,7 +62,14 @@ class Window {
   void fill(const Tensor& source, int64_t n, int64_t channel, int64_t count, int64_t z, int64_t y0, int64_t rows,
             int64_t x0, int64_t cols);
 
+  // The same in words (matmul_micro.h), each of one channel in f32 or two in bf16, for `micro`; channels of the window
+  // are then words, and those of this fill begin at `slot`.
+  void fill_words(const blas::Micro& micro, int64_t slot, const Tensor& source, int64_t n, int64_t channel,
+                  int64_t count, int64_t z, int64_t y0, int64_t rows, int64_t x0, int64_t cols)
+    requires(sizeof(T) == sizeof(uint32_t));
+
   int64_t pitch() const { return pitch_; }
+  int64_t channel_size() const { return channel_size_; }
   const T* data() { return space_.template as<T>(); }
   // Of every (channel, z tap, y tap, x tap), in that order.
   const std::vector<int64_t>& offsets() const { return offsets_; }
@@ -75,6 +83,14 @@ class Window {
     std::vector<int64_t> residues;  // those that some tap uses
   };
   static Lane lane_of(const Axis& axis);
+  struct Line {
+    int64_t at;  // in a channel of the window
+    bool inside;
+    int64_t length, begin, end;
+    int64_t z, y, x;  // of the point at `begin`
+  };
+  template <class F>
+  void lines(int64_t z, int64_t y0, int64_t rows, int64_t x0, int64_t cols, F&& body) const;
 
   const Axis* axes_;
   int64_t pitch_, plane_, channel_size_;
@@ -118,6 +134,9 @@ template <class T>
 void correlate(const Context& context, const std::vector<Phase>& phases, const Tensor& source, const Weights& weights);
 template <class T>
 void grad_weight(const Context& context, const Phase& forward, const Tensor& gradient, const Tensor& input);
+// Products of f32 and bf16 on packed register tiles, for everything with enough channels: im2col goes straight into the
+// packed form. False: not that case, and nothing was done.
+bool try_packed(const Context& context, const std::vector<Phase>& phases, const Tensor& source, const Weights& weights);
 // Narrow images, where a window's lines would be half padding: im2col over several images and one product. False: they
 // are wide enough, and nothing was done.
 template <class T>

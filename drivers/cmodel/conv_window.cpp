@@ -7,6 +7,8 @@
 namespace cmodel::conv {
 namespace {
 
+constexpr int64_t kSlack = 128;  // kernels read whole vectors, up to two steps past the last point
+
 // Smallest q with q * step + start >= 0, and the first with q * step + start >= size.
 int64_t first_at_least(int64_t bound, int64_t start, int64_t step) {
   const int64_t distance = bound - start;
@@ -43,12 +45,11 @@ Window<T>::Window(const Axis* axes, int64_t channels, int64_t rows, int64_t cols
     : axes_(axes),
       y_(lane_of(axes[1])),
       x_(lane_of(axes[2])),
-      // Kernels read whole vectors, up to one step past the last point.
-      space_(sizeof(T) * (channels * elements(axes, rows, cols) + 2 * blas::kernels<T>().correlate_step)) {
+      space_(sizeof(T) * (channels * elements(axes, rows, cols) + kSlack)) {
   pitch_ = cols + x_.reach;
   plane_ = pitch_ * (rows + y_.reach);
   channel_size_ = elements(axes, rows, cols);
-  std::fill_n(space_.template as<T>() + channels * channel_size_, 2 * blas::kernels<T>().correlate_step, T(0));
+  std::fill_n(space_.template as<T>() + channels * channel_size_, kSlack, T(0));
   const auto place = [](const Lane& lane, const Axis& axis, const Tap& tap) {
     const int64_t distance = tap.offset - lane.least;
     const auto residue = std::find(lane.residues.begin(), lane.residues.end(), distance % axis.source_step);
@@ -69,44 +70,102 @@ Window<T>::Window(const Axis* axes, int64_t channels, int64_t rows, int64_t cols
   for (int64_t i = taps; i < taps * channels; ++i) offsets_[i] = offsets_[i - taps] + channel_size_;
 }
 
+// Every line that a fill writes: body(z tap, y residue, x residue, row) with where it comes from, or without a source
+// where it lies outside. `begin` and `end` bound the points of the line that lie inside.
+template <class T>
+template <class F>
+void Window<T>::lines(int64_t z, int64_t y0, int64_t rows, int64_t x0, int64_t cols, F&& body) const {
+  const int64_t needed_rows = rows + y_.reach, needed_cols = cols + x_.reach;
+  const Axis &az = axes_[0], &ay = axes_[1], &ax = axes_[2];
+  int64_t plane = 0;
+  for (const Tap& tap : az.taps) {
+    const int64_t sz = z * az.source_step + tap.offset;
+    for (const int64_t y_residue : y_.residues) {
+      for (const int64_t x_residue : x_.residues) {
+        const int64_t x_start = x0 * ax.source_step + x_.least + x_residue;
+        const int64_t begin = std::min(needed_cols, first_at_least(0, x_start, ax.source_step));
+        const int64_t end =
+            std::max(begin, std::min(needed_cols, first_at_least(ax.source_size, x_start, ax.source_step)));
+        for (int64_t r = 0; r < needed_rows; ++r) {
+          const int64_t sy = (y0 + r) * ay.source_step + y_.least + y_residue;
+          const bool inside = sz >= 0 && sz < az.source_size && sy >= 0 && sy < ay.source_size && begin < end;
+          // Lines of a narrower tile end at needed_cols; what follows up to the pitch is read, and its products dropped.
+          body(Line{plane + r * pitch_, inside, needed_cols, begin, end, sz, sy, x_start + begin * ax.source_step});
+        }
+        plane += plane_;
+      }
+    }
+  }
+}
+
 template <class T>
 void Window<T>::fill(const Tensor& source, int64_t n, int64_t channel, int64_t count, int64_t z, int64_t y0,
                      int64_t rows, int64_t x0, int64_t cols) {
   const int64_t size = npu::dtype_size(source.dtype);
-  const int64_t needed_rows = rows + y_.reach, needed_cols = cols + x_.reach;
-  const Axis &az = axes_[0], &ay = axes_[1], &ax = axes_[2];
+  const int64_t step = source.stride[4] * axes_[2].source_step;
   T* out = space_.template as<T>();
-  for (int64_t c = 0; c < count; ++c) {
-    const char* at_channel = source.data + (n * source.stride[0] + (channel + c) * source.stride[1]) * size;
-    for (const Tap& tap : az.taps) {
-      const int64_t sz = z * az.source_step + tap.offset;
-      for (const int64_t y_residue : y_.residues) {
-        for (const int64_t x_residue : x_.residues) {
-          const int64_t x_start = x0 * ax.source_step + x_.least + x_residue;
-          const int64_t begin = std::min(needed_cols, first_at_least(0, x_start, ax.source_step));
-          const int64_t end =
-              std::max(begin, std::min(needed_cols, first_at_least(ax.source_size, x_start, ax.source_step)));
-          for (int64_t r = 0; r < needed_rows; ++r) {
-            T* line = out + r * pitch_;
-            const int64_t sy = (y0 + r) * ay.source_step + y_.least + y_residue;
-            if (sz < 0 || sz >= az.source_size || sy < 0 || sy >= ay.source_size || begin == end) {
-              std::fill_n(line, needed_cols, T(0));
-              continue;
-            }
-            const int64_t sx = x_start + begin * ax.source_step;
-            std::fill_n(line, begin, T(0));
-            blas::load_line<T>(
-                source.dtype,
-                at_channel + (sz * source.stride[2] + sy * source.stride[3] + sx * source.stride[4]) * size,
-                source.stride[4] * ax.source_step, end - begin, line + begin);
-            std::fill_n(line + end, needed_cols - end, T(0));
-          }
-          // Lines of a narrower tile end here; what follows up to the pitch is read, and its products dropped.
-          out += plane_;
+  const char* first = source.data + (n * source.stride[0] + channel * source.stride[1]) * size;
+  lines(z, y0, rows, x0, cols, [&](const Line& line) {
+    const char* from = first + (line.z * source.stride[2] + line.y * source.stride[3] + line.x * source.stride[4]) * size;
+    T* to = out + line.at;
+    for (int64_t c = 0; c < count; ++c, to += channel_size_, from += source.stride[1] * size) {
+      if (!line.inside) {
+        std::fill_n(to, line.length, T(0));
+        continue;
+      }
+      std::fill_n(to, line.begin, T(0));
+      blas::load_line<T>(source.dtype, from, step, line.end - line.begin, to + line.begin);
+      std::fill_n(to + line.end, line.length - line.end, T(0));
+    }
+  });
+}
+
+template <class T>
+void Window<T>::fill_words(const blas::Micro& micro, int64_t slot, const Tensor& source, int64_t n, int64_t channel,
+                           int64_t count, int64_t z, int64_t y0, int64_t rows, int64_t x0, int64_t cols)
+  requires(sizeof(T) == sizeof(uint32_t))
+{
+  const int64_t size = npu::dtype_size(source.dtype), words = micro.words(count);
+  const int64_t step = source.stride[4] * axes_[2].source_step;
+  uint32_t* out = reinterpret_cast<uint32_t*>(space_.template as<T>()) + slot * channel_size_;
+  const char* first = source.data + (n * source.stride[0] + channel * source.stride[1]) * size;
+  const bool native = source.dtype == (micro.depth == 2 ? NPU_BF16 : NPU_F32);
+  lines(z, y0, rows, x0, cols, [&](const Line& line) {
+    uint32_t* to = out + line.at;
+    if (!line.inside || line.end - line.begin < line.length) {
+      const int64_t begin = line.inside ? line.begin : line.length;
+      for (int64_t w = 0; w < words; ++w) {
+        uint32_t* edge = to + w * channel_size_;
+        for (int64_t i = 0; i < begin; ++i) edge[i] = 0;
+        if (!line.inside) continue;
+        for (int64_t i = line.end; i < line.length; ++i) edge[i] = 0;
+      }
+      if (!line.inside) return;
+    }
+    to += line.begin;
+    const char* from = first + (line.z * source.stride[2] + line.y * source.stride[3] + line.x * source.stride[4]) * size;
+    const int64_t length = line.end - line.begin;
+    if (native && source.stride[1] == 1) {  // channels last: points are lines, channels run along memory
+      micro.deep(from, step, length, count, channel_size_, to);
+    } else if (native && step == 1) {
+      micro.wide(from, source.stride[1], length, count, channel_size_, to);
+    } else {
+      for (int64_t w = 0; w < words; ++w, to += channel_size_) {
+        if (micro.depth == 1) {
+          blas::load_line<float>(source.dtype, from + w * source.stride[1] * size, step, length,
+                                 reinterpret_cast<float*>(to));
+          continue;
+        }
+        const auto* even = reinterpret_cast<const uint16_t*>(from) + 2 * w * source.stride[1];
+        if (2 * w + 1 < count) {
+          const uint16_t* odd = even + source.stride[1];
+          for (int64_t i = 0; i < length; ++i) to[i] = even[i * step] | uint32_t(odd[i * step]) << 16;
+        } else {
+          for (int64_t i = 0; i < length; ++i) to[i] = even[i * step];
         }
       }
     }
-  }
+  });
 }
 
 template class Window<float>;

@@ -6,35 +6,17 @@
 #include <optional>
 
 #include "drivers/cmodel/blas.h"
-#include "drivers/cmodel/job.h"
+#include "drivers/cmodel/matmul.h"
 #include "drivers/cmodel/matmul_kernels.h"
-#include "drivers/cmodel/matmul_pack.h"
 #include "drivers/cmodel/pool.h"
 
-namespace cmodel {
-namespace {
+namespace cmodel::matmul {
 
 using blas::Dense;
 using blas::Matrix;
 using blas::Scratch;
 
-constexpr int64_t kSerialWork = 1 << 17;    // multiply-adds that are not worth waking a helper for
-constexpr int64_t kTaskWork = 1 << 18;      // the least a tile should hold
 constexpr int64_t kTileElements = 1 << 17;  // of a tile that passes through scratch: stays in the second-level cache
-
-struct Problem {
-  const Job& job;
-  int rank, batch_rank;
-  int64_t batches, m, n, k;
-  int acc_dtype;
-};
-
-// Where batch `b` starts.
-struct Batch {
-  int64_t outer[NPU_MAX_RANK];
-  Matrix a, b;
-  char* out;
-};
 
 Batch batch_at(const Problem& p, int64_t index) {
   Batch batch{};
@@ -72,12 +54,15 @@ bool same_in_all_batches(const Problem& p, int operand) {
   return true;
 }
 
+namespace {
+
 template <class T>
 const T* at(const Dense<T>& d, int64_t row, int64_t col) {
   return d.transposed ? d.data + col * d.ld + row : d.data + row * d.ld + col;
 }
 
-// A block of the result: to memory, or through the epilogue.
+}  // namespace
+
 template <class T>
 void finish(const Problem& p, const Batch& batch, int64_t m0, int64_t mb, int64_t n0, int64_t nb, const T* acc,
             int64_t ld) {
@@ -90,6 +75,10 @@ void finish(const Problem& p, const Batch& batch, int64_t m0, int64_t mb, int64_
   blas::store_block(acc, ld, mb, nb, batch.out + (m0 * row + n0 * col) * npu::dtype_size(out.dtype), out.dtype, row,
                     col);
 }
+
+template void finish<float>(const Problem&, const Batch&, int64_t, int64_t, int64_t, int64_t, const float*, int64_t);
+
+namespace {
 
 template <class T>
 void tile(const Problem& p, const Batch& batch, const Dense<T>& a, const Dense<T>& b, int64_t m0, int64_t mb,
@@ -300,10 +289,13 @@ bool try_vector_product(const Problem& p) {
 }
 
 }  // namespace
+}  // namespace cmodel::matmul
+
+namespace cmodel {
 
 bool run_matmul(const Job& job, Failure& failure) {
   const int rank = job.command.rank;
-  Problem p{job,
+  matmul::Problem p{job,
             rank,
             rank - 2,
             1,
@@ -316,16 +308,16 @@ bool run_matmul(const Job& job, Failure& failure) {
   try {
     switch (p.acc_dtype) {
       case NPU_F32:
-        if (!try_vector_product<float>(p)) product<float>(p);
+        if (!matmul::try_vector_product<float>(p) && !matmul::try_packed(p)) matmul::product<float>(p);
         return true;
       case NPU_F64:
-        if (!try_vector_product<double>(p)) product<double>(p);
+        if (!matmul::try_vector_product<double>(p)) matmul::product<double>(p);
         return true;
       case NPU_I32:
-        product<uint32_t>(p);
+        matmul::product<uint32_t>(p);
         return true;
       case NPU_I64:
-        product<uint64_t>(p);
+        matmul::product<uint64_t>(p);
         return true;
       default:
         failure = {NPU_ERROR_INVALID, "MATMUL: expected an accumulator of f32, f64, i32 or i64, got " +

@@ -1,0 +1,290 @@
+// Forward and input gradient as products on packed register tiles (matmul_packed.h): weights are A, packed once; the
+// im2col matrix is B and exists only as packed blocks of a few hundred positions, copied from a window of the source.
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "drivers/cmodel/conv.h"
+#include "drivers/cmodel/matmul_packed.h"
+#include "drivers/cmodel/pool.h"
+
+namespace cmodel::conv {
+namespace {
+
+using blas::Micro;
+using blas::Scratch;
+
+constexpr int64_t kMostPositions = 512, kLeastPositions = 96;  // of one block
+
+// One phase: its taps, and its k (words of source channels, each with all taps) in blocks.
+struct Part {
+  const Phase* axes;
+  std::vector<int64_t> taps;  // offsets in the weights
+  int64_t block, blocks;      // words of channels in one, and how many
+  int64_t weights;            // where its packed weights begin
+};
+
+struct Plan {
+  const Micro& micro;
+  Shape shape;
+  int64_t sources, results, words;  // channels of a group; words that hold the sources
+  int64_t strip;                    // rows of A
+  std::vector<Part> parts;
+  int64_t packed = 0;  // words of all packed weights
+
+  Plan(const Micro& micro, const Shape& shape, const std::vector<Phase>& phases, const Weights& weights)
+      : micro(micro), shape(shape) {
+    sources = weights.swapped ? shape.out_channels : shape.in_channels;
+    results = weights.swapped ? shape.in_channels : shape.out_channels;
+    words = micro.words(sources);
+    strip = blas::even_rows(micro, results);
+    const int64_t* stride = weights.tensor.stride;
+    for (const Phase& axes : phases) {
+      Part part{&axes, {}, words, 1, packed};
+      for (const Tap& z : axes[0].taps) {
+        for (const Tap& y : axes[1].taps) {
+          for (const Tap& x : axes[2].taps) {
+            part.taps.push_back(z.kernel * stride[2] + y.kernel * stride[3] + x.kernel * stride[4]);
+          }
+        }
+      }
+      const int64_t taps = std::max<int64_t>(1, int64_t(part.taps.size()));
+      part.blocks = (words * taps + blas::kBlockWords * 5 / 4 - 1) / (blas::kBlockWords * 5 / 4);
+      part.block = (words + part.blocks - 1) / part.blocks;
+      part.blocks = (words + part.block - 1) / part.block;
+      packed += shape.groups * results * words * int64_t(part.taps.size());
+      parts.push_back(std::move(part));
+    }
+  }
+
+  // Words of channels in a block.
+  int64_t block_words(const Part& part, int64_t b) const { return std::min(part.block, words - b * part.block); }
+  // Where strips of a block begin: [group][block][strip][word][row].
+  int64_t weights_at(const Part& part, int64_t group, int64_t b) const {
+    return part.weights + (group * words + b * part.block) * int64_t(part.taps.size()) * results;
+  }
+};
+
+// Packs strips [first, last) of the weights of one part, counted over groups.
+template <class E>
+void pack_weights(const Plan& plan, const Part& part, const Weights& weights, int64_t first, int64_t last,
+                  uint32_t* out) {
+  const int64_t strips = (plan.results + plan.strip - 1) / plan.strip, taps = int64_t(part.taps.size());
+  const Micro& plain = blas::micro_f32();  // words are moved as they are
+  Scratch line_space(sizeof(uint32_t) * (plan.strip * part.block * taps + 1));
+  uint32_t* lines = line_space.as<uint32_t>();
+  bool dense = true;
+  for (int64_t t = 0; t < taps; ++t) dense = dense && part.taps[t] == t;
+  for (int64_t i = first; i < last; ++i) {
+    const int64_t group = i / strips, row = i % strips * plan.strip, rows = std::min(plan.strip, plan.results - row);
+    const E* from = reinterpret_cast<const E*>(weights.tensor.data) + group * weights.group_stride(plan.shape) +
+                    row * weights.result_stride();
+    for (int64_t b = 0; b < part.blocks; ++b) {
+      const int64_t words = plan.block_words(part, b), length = words * taps;
+      uint32_t* to = out + plan.weights_at(part, group, b) + row * length;
+      const int64_t c0 = b * part.block * plan.micro.depth, step = weights.source_stride();
+      if (sizeof(E) == 4 && dense && step == taps) {
+        plain.deep(from + c0 * step, weights.result_stride(), rows, length, rows, to);
+        continue;
+      }
+      for (int64_t r = 0; r < rows; ++r) {
+        uint32_t* line = lines + r * length;
+        const E* channel = from + r * weights.result_stride() + c0 * step;
+        for (int64_t w = 0; w < words; ++w, line += taps) {
+          if constexpr (sizeof(E) == 4) {
+            for (int64_t t = 0; t < taps; ++t) std::memcpy(line + t, channel + part.taps[t], 4);
+            channel += step;
+          } else {
+            const bool pair = c0 + 2 * w + 1 < plan.sources;
+            const E* second = channel + (pair ? step : 0);
+            const uint32_t mask = pair ? 0xffff0000u : 0;
+            for (int64_t t = 0; t < taps; ++t) {
+              line[t] = channel[part.taps[t]] | (uint32_t(second[part.taps[t]]) << 16 & mask);
+            }
+            channel += 2 * step;
+          }
+        }
+      }
+      plain.deep(lines, length, rows, length, rows, to);
+    }
+  }
+}
+
+// A row of positions that lie together in the window.
+struct Segment {
+  int64_t position, at, length;
+};
+
+// The im2col matrix of one block: strips of positions, gathered from their segments.
+void pack_positions(const Micro& micro, const std::vector<Segment>& segments, int64_t positions, const float* window,
+                    const std::vector<int64_t>& offsets, int64_t words, uint32_t* out) {
+  const Micro& plain = blas::micro_f32();
+  size_t s = 0;
+  for (int64_t j = 0; j < positions; j += micro.cols) {
+    const int64_t end = std::min<int64_t>(j + micro.cols, positions), pitch = blas::padded_cols(micro, end - j);
+    while (segments[s].position + segments[s].length <= j) ++s;
+    for (size_t i = s; i < segments.size() && segments[i].position < end; ++i) {
+      const Segment& segment = segments[i];
+      const int64_t from = std::max(segment.position, j), to = std::min(segment.position + segment.length, end);
+      plain.taps(window + segment.at + (from - segment.position), offsets.data(), to - from, words, pitch,
+                 out + j * words + (from - j));
+    }
+  }
+}
+
+// Images narrower than a block share one; how many, so that strips are full.
+int64_t images_together(const Micro& micro, int64_t positions, int64_t most, int64_t pieces) {
+  int64_t best = 1;
+  double best_use = 0;
+  for (int64_t count = 1; count <= pieces && (count == 1 || count * positions <= most); ++count) {
+    const double use = double(count * positions) / double(blas::padded_cols(micro, count * positions));
+    if (use >= best_use - 0.01) best = count, best_use = std::max(use, best_use);
+  }
+  return best;
+}
+
+}  // namespace
+
+bool try_packed(const Context& context, const std::vector<Phase>& phases, const Tensor& source, const Weights& given) {
+  const Shape& shape = context.shape;
+  const Micro& micro = blas::micro_for(source.dtype, given.tensor.dtype);
+  const int64_t taps = shape.kernel[0] * shape.kernel[1] * shape.kernel[2];
+  const int64_t inputs = given.swapped ? shape.out_channels : shape.in_channels;
+  const int64_t outputs = given.swapped ? shape.in_channels : shape.out_channels;
+  if (context.acc_dtype != NPU_F32 || outputs < 8 || inputs * taps < 24) return false;
+
+  std::optional<Scratch> converted_space;
+  const Weights weights = micro.depth == 2 ? given : converted<float>(shape, given, converted_space);
+  const Plan plan(micro, shape, phases, weights);
+  const int64_t sources = plan.sources, results = plan.results;
+  Scratch packed_space(sizeof(uint32_t) * (plan.packed + 1));
+  uint32_t* packed = packed_space.as<uint32_t>();
+  const int64_t strips = (results + plan.strip - 1) / plan.strip;
+  for (const Part& part : plan.parts) {
+    const int64_t each = plan.strip * plan.words * int64_t(part.taps.size()) + 1;
+    parallel_for(shape.groups * strips, std::max<int64_t>(1, (1 << 15) / each), [&](int64_t first, int64_t last) {
+      if (micro.depth == 2) {
+        pack_weights<uint16_t>(plan, part, weights, first, last, packed);
+      } else {
+        pack_weights<float>(plan, part, weights, first, last, packed);
+      }
+    });
+  }
+
+  // A block is a number of rectangles of q, the same for every phase, so that its results are rectangles too.
+  const bool single = phases.size() == 1;
+  int64_t most[3] = {}, step[3];
+  for (int d = 0; d < 3; ++d) {
+    step[d] = phases[0][d].result_step;
+    for (const Phase& axes : phases) most[d] = std::max(most[d], axes[d].count);
+  }
+  const int threads = pool_threads();
+  const int64_t in_all = shape.batch * most[0] * most[1] * most[2];
+  const int64_t share = in_all * shape.groups / (4 * threads);  // of a thread, in four
+  const int64_t positions = threads == 1 ? kMostPositions : std::clamp(share, kLeastPositions, kMostPositions);
+  const Pieces pieces(shape.batch, most[0], most[1], most[2], positions);
+  const int64_t together = images_together(micro, pieces.rows * pieces.cols, positions, pieces.count);
+  const int64_t runs = (pieces.count + together - 1) / together, capacity = together * pieces.rows * pieces.cols;
+  int64_t shares = 1;  // of the result channels, where there are too few blocks for the threads
+  while (threads > 1 && runs * shape.groups * shares < 2 * threads && strips / shares >= 4) shares *= 2;
+
+  const auto run = [&](int64_t first, int64_t last) {
+    const int64_t most_rows = (strips + shares - 1) / shares * plan.strip;
+    int64_t block_words = 0;
+    for (const Part& part : plan.parts) block_words = std::max(block_words, part.block * int64_t(part.taps.size()));
+    Scratch acc_space(sizeof(float) * most_rows * capacity);
+    Scratch column_space(sizeof(uint32_t) * (blas::padded_cols(micro, capacity) * block_words + 1));
+    float* acc = acc_space.as<float>();
+    uint32_t* column = column_space.as<uint32_t>();
+    // Several phases are put together in a tile of results.
+    const int64_t tile_size[3] = {step[0], pieces.rows * step[1], pieces.cols * step[2]};
+    const int64_t tile_points = tile_size[0] * tile_size[1] * tile_size[2];
+    std::optional<Scratch> tile_space;
+    float* tile = nullptr;
+    if (!single) tile = tile_space.emplace(sizeof(float) * most_rows * together * tile_points).template as<float>();
+    std::optional<Window<float>> window;
+    std::vector<Segment> segments;
+
+    for (int64_t task = first; task < last; ++task) {
+      const int64_t part_of_rows = task % shares, group = task / shares % shape.groups;
+      const int64_t start = task / (shares * shape.groups) * together, end = std::min(pieces.count, start + together);
+      const int64_t r0 = strips * part_of_rows / shares * plan.strip;
+      const int64_t rows = std::min(results, strips * (part_of_rows + 1) / shares * plan.strip) - r0;
+      for (const Part& part : plan.parts) {
+        const Phase& axes = *part.axes;
+        if (!window || !single) window.emplace(axes.data(), part.block * together, pieces.rows, pieces.cols);
+        const auto clipped = [&](int64_t i) {
+          Pieces::Piece p = pieces.at(i);
+          p.rows = p.z < axes[0].count ? std::min(p.rows, axes[1].count - p.y) : 0;
+          p.cols = std::min(p.cols, axes[2].count - p.x);
+          if (p.rows <= 0 || p.cols <= 0) p.rows = p.cols = 0;
+          return p;
+        };
+        segments.clear();
+        int64_t filled = 0;
+        for (int64_t i = start; i < end; ++i) {
+          const Pieces::Piece p = clipped(i);
+          const int64_t at = (i - start) * part.block * window->channel_size();
+          const bool whole = p.cols == window->pitch();
+          for (int64_t y = 0; y < (whole ? 1 : p.rows); ++y) {
+            const int64_t length = whole ? p.rows * p.cols : p.cols;
+            segments.push_back({filled, at + y * window->pitch(), length});
+            filled += length;
+          }
+        }
+        if (filled == 0) continue;
+        for (int64_t b = 0; b < part.blocks; ++b) {
+          const int64_t words = plan.block_words(part, b), c0 = b * part.block * micro.depth;
+          const int64_t count = std::min(words * micro.depth, sources - c0), length = words * int64_t(part.taps.size());
+          for (int64_t i = start; i < end && length > 0; ++i) {
+            const Pieces::Piece p = clipped(i);
+            if (p.rows == 0) continue;
+            window->fill_words(micro, (i - start) * part.block, source, p.n, group * sources + c0, count, p.z, p.y,
+                               p.rows, p.x, p.cols);
+          }
+          pack_positions(micro, segments, filled, window->data(), window->offsets(), length, column);
+          blas::multiply(micro, packed + plan.weights_at(part, group, b) + r0 * length, plan.strip, column, rows,
+                         filled, length * micro.depth, acc, capacity, b > 0);
+        }
+        filled = 0;
+        for (int64_t i = start; i < end; ++i) {
+          const Pieces::Piece p = clipped(i);
+          if (single) {
+            emit(context, p.n, group * results + r0, rows, p.z, p.y, p.rows, p.x, p.cols, acc + filled, capacity,
+                 p.cols);
+          } else {
+            for (int64_t r = 0; r < rows; ++r) {
+              const float* from = acc + r * capacity + filled;
+              float* to = tile + (r * together + i - start) * tile_points +
+                          (axes[0].result_start * tile_size[1] + axes[1].result_start) * tile_size[2] +
+                          axes[2].result_start;
+              for (int64_t y = 0; y < p.rows; ++y, from += p.cols) {
+                float* line = to + y * step[1] * tile_size[2];
+                for (int64_t x = 0; x < p.cols; ++x) line[x * step[2]] = from[x];
+              }
+            }
+          }
+          filled += p.rows * p.cols;
+        }
+      }
+      if (single) continue;
+      const int64_t* size = given.swapped ? shape.in_size : shape.out_size;
+      for (int64_t i = start; i < end; ++i) {
+        const Pieces::Piece p = pieces.at(i);
+        const int64_t y = p.y * step[1], x = p.x * step[2];
+        for (int64_t z = p.z * step[0]; z < std::min(size[0], (p.z + 1) * step[0]); ++z) {
+          emit(context, p.n, group * results + r0, rows, z, y, std::min(p.rows * step[1], size[1] - y), x,
+               std::min(p.cols * step[2], size[2] - x),
+               tile + (i - start) * tile_points + (z - p.z * step[0]) * tile_size[1] * tile_size[2],
+               together * tile_points, tile_size[2]);
+        }
+      }
+    }
+  };
+  const int64_t tasks = runs * shape.groups * shares;
+  const int64_t each = std::max<int64_t>(1, capacity * results / shares * sources * taps / int64_t(phases.size()));
+  parallel_for(tasks, std::max<int64_t>(1, (1 << 17) / each), run);
+  return true;
+}
+
+}  // namespace cmodel::conv

@@ -1,0 +1,43 @@
+// Register tiles of packed products and the packing that feeds them, built once per instruction set and chosen at run
+// time. Packed operands consist of 32-bit words: one f32, or two bf16 that are neighbours along k, which is what the
+// bf16 dot product instructions read.
+#pragma once
+#include <cstdint>
+
+namespace cmodel::blas {
+
+struct Micro {
+  int rows, cols;  // of the largest register tile
+  int depth;       // elements of k in one word
+  // c[rows, cols] (+)= sum over words of a[word][rows] * b[word][width], where `width` (of a packed strip of B) is cols
+  // rounded up to half or all of `this->cols`.
+  void (*tile)(int64_t words, const uint32_t* a, const uint32_t* b, float* c, int64_t ldc, int64_t rows, int64_t cols,
+               bool accumulate);
+  // Packing: to[word * strip + line] for `lines` lines (at most strip) and `k` elements of each. `deep`: k runs along
+  // memory and lines are `step` elements apart. `wide`: lines are neighbours in memory and k steps by `step`. `taps`:
+  // as `wide`, but element p of k begins at from[offset[p]]. An odd k is filled up with zero.
+  void (*deep)(const void* from, int64_t step, int64_t lines, int64_t k, int64_t strip, uint32_t* to);
+  void (*wide)(const void* from, int64_t step, int64_t lines, int64_t k, int64_t strip, uint32_t* to);
+  void (*taps)(const void* from, const int64_t* offset, int64_t lines, int64_t k, int64_t strip, uint32_t* to);
+
+  int64_t words(int64_t k) const { return (k + depth - 1) / depth; }
+};
+
+namespace base {
+extern const Micro micro_f32;
+}
+namespace avx2 {
+extern const Micro micro_f32;
+}
+namespace avx512 {
+extern const Micro micro_f32;
+}
+namespace avx512bf16 {
+extern const Micro micro_bf16;
+}
+
+// The best that this processor has. Products of bf16 in bf16 words need instructions of their own: nullptr without.
+const Micro& micro_f32();
+const Micro* micro_bf16();
+
+}  // namespace cmodel::blas

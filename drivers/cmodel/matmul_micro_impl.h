@@ -1,0 +1,238 @@
+// The bodies behind matmul_micro.h, included once per instruction set with KERNEL_ISA, KERNEL_BYTES and MICRO_BF16 set.
+#include "drivers/cmodel/matmul_micro.h"
+#include "drivers/cmodel/matmul_vector.h"
+
+namespace cmodel::blas::KERNEL_ISA {
+namespace {
+
+constexpr int L = VectorOf<float>::lanes;
+// 28 of 32 registers hold results with AVX-512, 12 of 16 without.
+constexpr int kRows = KERNEL_BYTES == 64 ? 14 : 6, kCols = 2 * L;
+
+#if MICRO_BF16
+constexpr int kDepth = 2;
+inline Vector<float> step(uint32_t a, const uint32_t* b, Vector<float> c) {
+  return (Vector<float>)_mm512_dpbf16_ps((__m512)c, (__m512bh)_mm512_set1_epi32(int(a)), (__m512bh)_mm512_loadu_si512(b));
+}
+#else
+constexpr int kDepth = 1;
+inline Vector<float> step(uint32_t a, const uint32_t* b, Vector<float> c) {
+  float x;
+  __builtin_memcpy(&x, &a, 4);
+  return fma<float>(splat(x), load(reinterpret_cast<const float*>(b)), c);
+}
+#endif
+
+inline void store_part(float* c, Vector<float> v, int64_t n, bool accumulate) {
+#if defined(__AVX512F__)
+  const __mmask16 mask = __mmask16((1u << n) - 1);
+  if (accumulate) v += (Vector<float>)_mm512_maskz_loadu_ps(mask, c);
+  _mm512_mask_storeu_ps(c, mask, (__m512)v);
+#else
+  for (int64_t i = 0; i < n; ++i) c[i] = accumulate ? c[i] + v[i] : v[i];
+#endif
+}
+
+template <int R, int V>
+void tile_of(int64_t words, const uint32_t* a, const uint32_t* b, float* c, int64_t ldc, int64_t cols,
+             bool accumulate) {
+  Vector<float> acc[R][V] = {};
+  for (int64_t p = 0; p < words; ++p, a += R, b += V * L) {
+#pragma GCC unroll 14
+    for (int i = 0; i < R; ++i) {
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) acc[i][v] = step(a[i], b + v * L, acc[i][v]);
+    }
+  }
+#pragma GCC unroll 14
+  for (int i = 0; i < R; ++i, c += ldc) {
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) {
+      const int64_t left = cols - v * L;
+      if (left >= L) {
+        store(c + v * L, accumulate ? load(c + v * L) + acc[i][v] : acc[i][v]);
+      } else if (left > 0) {
+        store_part(c + v * L, acc[i][v], left, accumulate);
+      }
+    }
+  }
+}
+
+template <int R>
+void rows_of(int64_t words, const uint32_t* a, const uint32_t* b, float* c, int64_t ldc, int64_t rows, int64_t cols,
+             bool accumulate) {
+  if constexpr (R > 1) {
+    if (rows < R) return rows_of<R - 1>(words, a, b, c, ldc, rows, cols, accumulate);
+  }
+  if (cols > L) {
+    tile_of<R, 2>(words, a, b, c, ldc, cols, accumulate);
+  } else {
+    tile_of<R, 1>(words, a, b, c, ldc, cols, accumulate);
+  }
+}
+
+// -- packing --
+
+#if defined(__AVX512F__)
+// Sixteen vectors as the rows of a matrix, transposed. (Shuffles and not intrinsics: GCC 12 warns about its own.)
+typedef uint32_t Words __attribute__((vector_size(64)));
+inline void transpose(Words* r) {
+  Words t[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = __builtin_shufflevector(r[i], r[i + 1], 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
+    t[i + 1] = __builtin_shufflevector(r[i], r[i + 1], 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; ++j) {
+      const Words x = t[i + j], y = t[i + j + 2];
+      r[i + 2 * j] = __builtin_shufflevector(x, y, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+      r[i + 2 * j + 1] = __builtin_shufflevector(x, y, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+    }
+  }
+  const auto even = [](Words x, Words y) __attribute__((always_inline)) {
+    return __builtin_shufflevector(x, y, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+  };
+  const auto odd = [](Words x, Words y) __attribute__((always_inline)) {
+    return __builtin_shufflevector(x, y, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+  };
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    t[i] = even(r[i], r[i + 4]);
+    t[i + 4] = odd(r[i], r[i + 4]);
+    t[i + 8] = even(r[i + 8], r[i + 12]);
+    t[i + 12] = odd(r[i + 8], r[i + 12]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    r[i] = even(t[i], t[i + 8]);
+    r[i + 4] = even(t[i + 4], t[i + 12]);
+    r[i + 8] = odd(t[i], t[i + 8]);
+    r[i + 12] = odd(t[i + 4], t[i + 12]);
+  }
+}
+
+void deep(const void* from, int64_t step, int64_t lines, int64_t k, int64_t strip, uint32_t* to) {
+  constexpr int64_t kSize = 4 / kDepth;  // bytes of an element
+  const char* source = static_cast<const char*>(from);
+  for (int64_t first = 0; first < lines; first += 16) {
+    const int64_t n = lines - first < 16 ? lines - first : 16;
+    const __mmask16 stored = __mmask16((1u << n) - 1);
+    const char* block = source + first * step * kSize;
+    for (int64_t p = 0; p < k; p += 16 * kDepth) {
+      const int64_t left = k - p, count = left < 16 * kDepth ? left : 16 * kDepth;
+      const int64_t words = (count + kDepth - 1) / kDepth;
+      Words r[16];
+      if (n == 16 && count == 16 * kDepth) {
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; ++i) r[i] = (Words)_mm512_loadu_si512(block + (i * step + p) * kSize);
+      } else {
+#if MICRO_BF16
+        const __mmask32 mask = __mmask32((uint64_t(1) << count) - 1);
+        for (int i = 0; i < 16; ++i) {
+          r[i] = (Words)_mm512_maskz_loadu_epi16(i < n ? mask : 0, block + ((i < n ? i : 0) * step + p) * kSize);
+        }
+#else
+        const __mmask16 mask = __mmask16((1u << count) - 1);
+        for (int i = 0; i < 16; ++i) {
+          r[i] = (Words)_mm512_maskz_loadu_epi32(i < n ? mask : 0, block + ((i < n ? i : 0) * step + p) * kSize);
+        }
+#endif
+      }
+      transpose(r);
+      uint32_t* out = to + p / kDepth * strip + first;
+      if (n == 16 && words == 16) {
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; ++i) store(out + i * strip, r[i]);
+      } else {
+        for (int64_t i = 0; i < words; ++i) _mm512_mask_storeu_epi32(out + i * strip, stored, (__m512i)r[i]);
+      }
+    }
+  }
+}
+#else
+void deep(const void* from, int64_t step, int64_t lines, int64_t k, int64_t strip, uint32_t* to) {
+  const uint32_t* source = static_cast<const uint32_t*>(from);
+  constexpr int64_t kBlock = 16;  // of k: one cache line of every line
+  for (int64_t p = 0; p < k; p += kBlock) {
+    const int64_t end = p + kBlock < k ? p + kBlock : k;
+    for (int64_t i = 0; i < lines; ++i) {
+      for (int64_t q = p; q < end; ++q) to[q * strip + i] = source[i * step + q];
+    }
+  }
+}
+#endif
+
+#if MICRO_BF16
+// Two lines of k, zipped.
+inline void zip(const uint16_t* even, const uint16_t* odd, int64_t lines, uint32_t* to) {
+  alignas(64) static constexpr uint16_t kLow[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+                                                    8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+  alignas(64) static constexpr uint16_t kHigh[32] = {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55,
+                                                     24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63};
+  const __m512i low = _mm512_load_si512(kLow), high = _mm512_load_si512(kHigh);
+  int64_t i = 0;
+  for (; i + 32 <= lines; i += 32) {
+    const __m512i a = _mm512_loadu_si512(even + i), b = odd ? _mm512_loadu_si512(odd + i) : _mm512_setzero_si512();
+    _mm512_storeu_si512(to + i, _mm512_permutex2var_epi16(a, low, b));
+    _mm512_storeu_si512(to + i + 16, _mm512_permutex2var_epi16(a, high, b));
+  }
+  if (i < lines) {
+    const int64_t left = lines - i;
+    const __mmask32 mask = __mmask32((uint64_t(1) << left) - 1);
+    const __m512i a = _mm512_maskz_loadu_epi16(mask, even + i), b = _mm512_maskz_loadu_epi16(odd ? mask : 0, odd ? odd + i : even);
+    _mm512_mask_storeu_epi32(to + i, __mmask16(mask), _mm512_permutex2var_epi16(a, low, b));
+    if (left > 16) _mm512_mask_storeu_epi32(to + i + 16, __mmask16(mask >> 16), _mm512_permutex2var_epi16(a, high, b));
+  }
+}
+
+void wide(const void* from, int64_t step, int64_t lines, int64_t k, int64_t strip, uint32_t* to) {
+  const uint16_t* source = static_cast<const uint16_t*>(from);
+  for (int64_t p = 0; p < k; p += 2, source += 2 * step, to += strip) {
+    zip(source, p + 1 < k ? source + step : nullptr, lines, to);
+  }
+}
+
+void taps(const void* from, const int64_t* offset, int64_t lines, int64_t k, int64_t strip, uint32_t* to) {
+  const uint16_t* source = static_cast<const uint16_t*>(from);
+  for (int64_t p = 0; p < k; p += 2, to += strip) {
+    zip(source + offset[p], p + 1 < k ? source + offset[p + 1] : nullptr, lines, to);
+  }
+}
+#else
+inline void copy_line(const uint32_t* from, int64_t lines, uint32_t* to) {
+  int64_t i = 0;
+  for (; i + L <= lines; i += L) store(to + i, load(from + i));
+#if defined(__AVX512F__)
+  if (i < lines) {
+    const __mmask16 mask = __mmask16((1u << (lines - i)) - 1);
+    _mm512_mask_storeu_epi32(to + i, mask, _mm512_maskz_loadu_epi32(mask, from + i));
+  }
+#else
+  for (; i < lines; ++i) to[i] = from[i];
+#endif
+}
+
+void wide(const void* from, int64_t step, int64_t lines, int64_t k, int64_t strip, uint32_t* to) {
+  const uint32_t* source = static_cast<const uint32_t*>(from);
+  for (int64_t p = 0; p < k; ++p, source += step, to += strip) copy_line(source, lines, to);
+}
+
+void taps(const void* from, const int64_t* offset, int64_t lines, int64_t k, int64_t strip, uint32_t* to) {
+  const uint32_t* source = static_cast<const uint32_t*>(from);
+  for (int64_t p = 0; p < k; ++p, to += strip) copy_line(source + offset[p], lines, to);
+}
+#endif
+
+}  // namespace
+
+#if MICRO_BF16
+extern const Micro micro_bf16 = {
+#else
+extern const Micro micro_f32 = {
+#endif
+    kRows, kCols, kDepth, rows_of<kRows>, deep, wide, taps};
+
+}  // namespace cmodel::blas::KERNEL_ISA

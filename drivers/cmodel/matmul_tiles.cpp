@@ -1,0 +1,171 @@
+// Products on packed register tiles: which operand is packed when, and who computes which tile.
+#include <algorithm>
+#include <optional>
+
+#include "drivers/cmodel/matmul.h"
+#include "drivers/cmodel/matmul_packed.h"
+#include "drivers/cmodel/pool.h"
+
+namespace cmodel::matmul {
+namespace {
+
+using blas::Depth;
+using blas::Matrix;
+using blas::Micro;
+using blas::Scratch;
+
+constexpr int64_t kTileRows = 224, kTileCols = 256;  // with kBlockWords of both operands: in the second-level cache
+
+Matrix transposed(const Matrix& m) {
+  return {m.data, m.dtype, m.cols, m.rows, m.col, m.row};
+}
+
+// One product of a batch. The smaller operand is packed once, for all; the larger one in pieces, by whoever needs one.
+struct Product {
+  const Problem& p;
+  const Micro& micro;
+  Depth depth;
+  int64_t strip;         // rows of A in one
+  bool rows_shared;      // A is the operand that is packed once
+  int64_t rows, cols;    // of a tile
+  bool direct;           // tiles go straight to memory
+  int64_t out_row;       // then: elements from row to row
+  int64_t shared_lines;  // as they are stored
+
+  Product(const Problem& p, const Micro& micro, int threads)
+      : p(p), micro(micro), depth(micro, p.k), strip(blas::even_rows(micro, p.m)), rows_shared(p.m <= p.n) {
+    rows = std::min(p.m, kTileRows / strip * strip);
+    cols = std::min(p.n, kTileCols);
+    // Enough tiles for the threads to share evenly; the larger operand is cut first, because that costs nothing.
+    const auto tiles = [&] { return ((p.m + rows - 1) / rows) * ((p.n + cols - 1) / cols); };
+    while (threads > 1 && tiles() < 4 * threads && rows * cols * p.k > 2 * kTaskWork) {
+      const bool cut_cols = cols > micro.cols && (cols >= rows || rows <= strip);
+      if (cut_cols) {
+        cols = (cols / 2 + micro.cols - 1) / micro.cols * micro.cols;
+      } else if (rows > strip) {
+        rows = (rows / 2 + strip - 1) / strip * strip;
+      } else {
+        break;
+      }
+    }
+    const Operand& out = p.job.operands[2];
+    direct = !p.job.program && out.dtype == NPU_F32 && (out.stride[p.rank - 1] == 1 || p.n == 1);
+    out_row = direct ? out.stride[p.rank - 2] : 0;
+    shared_lines = rows_shared ? p.m : blas::padded_cols(micro, p.n);
+  }
+
+  size_t shared_bytes() const { return sizeof(uint32_t) * shared_lines * (micro.words(p.k) + 1); }
+  int64_t row_tiles() const { return (p.m + rows - 1) / rows; }
+  int64_t col_tiles() const { return (p.n + cols - 1) / cols; }
+  int64_t tiles() const { return row_tiles() * col_tiles(); }
+  int64_t at_block(int64_t block) const { return block * blas::kBlockWords * shared_lines; }
+
+  // Strips [first, last) of the shared operand.
+  void pack_shared(const Batch& batch, int64_t first, int64_t last, uint32_t* to) const {
+    const int64_t unit = rows_shared ? strip : micro.cols;
+    const int64_t line = first * unit, lines = std::min(rows_shared ? p.m : p.n, last * unit) - line;
+    for (int64_t b = 0; b < depth.count(); ++b) {
+      uint32_t* at = to + at_block(b) + line * micro.words(depth.size(b));
+      if (rows_shared) {
+        blas::pack_rows(micro, batch.a, line, lines, b * depth.block, depth.size(b), strip, at);
+      } else {
+        blas::pack_cols(micro, transposed(batch.b), line, lines, b * depth.block, depth.size(b), at);
+      }
+    }
+  }
+  int64_t shared_strips() const {
+    const int64_t unit = rows_shared ? strip : micro.cols;
+    return ((rows_shared ? p.m : p.n) + unit - 1) / unit;
+  }
+
+  // Tiles [first, last), those that need the same piece of the larger operand one after the other.
+  void run(const Batch& batch, const uint32_t* shared, int64_t first, int64_t last) const {
+    const int64_t inner = rows_shared ? row_tiles() : col_tiles();
+    const bool keep = std::min(last - first, inner) > 1;  // a piece serves several tiles: all its blocks are kept
+    const int64_t own_lines = rows_shared ? blas::padded_cols(micro, cols) : rows;
+    Scratch own_space(sizeof(uint32_t) * own_lines * (keep ? micro.words(p.k) + 1 : blas::kBlockWords));
+    uint32_t* own = own_space.as<uint32_t>();
+    std::optional<Scratch> acc_space;
+    if (!direct) acc_space.emplace(sizeof(float) * rows * cols);
+    int64_t packed = -1;  // the piece in `own`
+    for (int64_t t = first; t < last; ++t) {
+      const int64_t outer = t / inner;
+      const int64_t m0 = (rows_shared ? t % inner : outer) * rows, n0 = (rows_shared ? outer : t % inner) * cols;
+      const int64_t mb = std::min(rows, p.m - m0), nb = std::min(cols, p.n - n0);
+      float* acc = direct ? reinterpret_cast<float*>(batch.out) + m0 * out_row + n0 : acc_space->as<float>();
+      const int64_t ld = direct ? out_row : nb;
+      for (int64_t b = 0; b < depth.count(); ++b) {
+        const int64_t k = depth.size(b), words = micro.words(k);
+        uint32_t* piece = own + (keep ? b * blas::kBlockWords * own_lines : 0);
+        const uint32_t* block = shared + at_block(b) + (rows_shared ? m0 : n0) * words;
+        if (packed != outer && rows_shared) {
+          blas::pack_cols(micro, transposed(batch.b), n0, nb, b * depth.block, k, piece);
+        } else if (packed != outer) {
+          blas::pack_rows(micro, batch.a, m0, mb, b * depth.block, k, strip, piece);
+        }
+        blas::multiply(micro, rows_shared ? block : piece, strip, rows_shared ? piece : block, mb, nb, k, acc, ld,
+                       b > 0);
+      }
+      if (keep) packed = outer;
+      if (!direct) finish(p, batch, m0, mb, n0, nb, acc, ld);
+    }
+  }
+};
+
+}  // namespace
+
+bool try_packed(const Problem& p) {
+  if (p.acc_dtype != NPU_F32 || p.k == 0) return false;
+  const Operand* operands = p.job.operands;
+  const Micro& micro = blas::micro_for(operands[0].dtype, operands[1].dtype);
+  if (p.m * p.n <= 512 && p.m * p.n * p.k <= 4096) return false;  // packing costs more than the product
+  const int64_t each = p.m * p.n * p.k;
+  const int threads = each * p.batches <= kSerialWork ? 1 : pool_threads();
+  const bool by_batch = threads == 1 || p.batches >= 4 * threads;
+  const Product product(p, micro, by_batch ? 1 : threads);
+  const bool once = same_in_all_batches(p, product.rows_shared ? 0 : 1);
+
+  const auto pack = [&](const Batch& batch, uint32_t* to, bool together) {
+    if (together) {
+      const int64_t strips = product.shared_strips();
+      parallel_for(strips, std::max<int64_t>(1, (1 << 16) / (p.k * 16)),
+                   [&](int64_t first, int64_t last) { product.pack_shared(batch, first, last, to); });
+    } else {
+      product.pack_shared(batch, 0, product.shared_strips(), to);
+    }
+  };
+  if (!by_batch) {
+    Scratch space(product.shared_bytes());
+    uint32_t* shared = space.as<uint32_t>();
+    for (int64_t i = 0; i < p.batches; ++i) {
+      const Batch batch = batch_at(p, i);
+      if (i == 0 || !once) pack(batch, shared, true);
+      parallel_for(product.tiles(), 1,
+                   [&](int64_t first, int64_t last) { product.run(batch, shared, first, last); });
+    }
+    return true;
+  }
+  std::optional<Scratch> common;
+  if (once) {
+    common.emplace(product.shared_bytes());
+    pack(batch_at(p, 0), common->as<uint32_t>(), threads > 1);
+  }
+  const auto run = [&](int64_t first, int64_t last) {
+    std::optional<Scratch> own;
+    if (!once) own.emplace(product.shared_bytes());
+    uint32_t* shared = (once ? common : own)->as<uint32_t>();
+    for (int64_t i = first; i < last; ++i) {
+      const Batch batch = batch_at(p, i);
+      if (!once) pack(batch, shared, false);
+      product.run(batch, shared, 0, product.tiles());
+    }
+  };
+  if (threads == 1) {
+    run(0, p.batches);
+  } else {
+    parallel_for(p.batches, std::max<int64_t>(1, kTaskWork / each), run);
+  }
+  return true;
+}
+
+}  // namespace cmodel::matmul
