@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 #include <string>
+#include <type_traits>
 
 namespace cmodel {
 namespace conv {
@@ -13,9 +14,40 @@ Tensor tensor_of(const Operand& operand, int spatial_rank) {
   return tensor;
 }
 
+namespace {
+
+// acc[channel, point] to memory where channels lie together and points are `step` elements apart.
+void store_channels_last(const float* acc, int64_t ld, int64_t channels, int64_t points, char* to, int dtype,
+                         int64_t step) {
+  const blas::Micro& micro = blas::micro_f32();
+  if (dtype == NPU_F32) {
+    micro.deep(acc, ld, channels, points, step, reinterpret_cast<uint32_t*>(to));
+    return;
+  }
+  constexpr int64_t kPoints = 32, kChannels = 64;
+  uint32_t block[kPoints * kChannels];
+  const int64_t size = npu::dtype_size(dtype);
+  for (int64_t p = 0; p < points; p += kPoints) {
+    const int64_t count = std::min(kPoints, points - p);
+    for (int64_t c = 0; c < channels; c += kChannels) {
+      const int64_t width = std::min(kChannels, channels - c);
+      micro.deep(acc + c * ld + p, ld, width, count, kChannels, block);
+      for (int64_t i = 0; i < count; ++i) {
+        blas::store_line<float>(dtype, to + ((p + i) * step + c) * size, 1, width,
+                                reinterpret_cast<const float*>(block) + i * kChannels);
+      }
+    }
+  }
+}
+
+}  // namespace
+
 template <class T>
 void emit(const Context& context, int64_t n, int64_t channel, int64_t channels, int64_t z, int64_t y0, int64_t rows,
-          int64_t x0, int64_t cols, const T* acc, int64_t channel_ld, int64_t row_ld) {
+          int64_t x0, int64_t cols, T* acc, int64_t channel_ld, int64_t row_ld) {
+  if constexpr (std::is_floating_point_v<T>) {
+    leave_out_padding(context, n, channel, channels, z, y0, rows, x0, cols, acc, channel_ld, row_ld);
+  }
   if (context.job.program) {
     if (context.shape.spatial_rank == 1) {
       run_epilogue(context.job, &n, channel, channels, x0, cols, acc, channel_ld, context.acc_dtype);
@@ -29,22 +61,36 @@ void emit(const Context& context, int64_t n, int64_t channel, int64_t channels, 
   }
   const Tensor& out = context.result;
   const int64_t size = npu::dtype_size(out.dtype);
+  if (row_ld == cols && out.stride[3] == cols * out.stride[4]) {  // whole rows: one line
+    cols *= rows;
+    row_ld = cols;
+    rows = 1;
+  }
+  char* first =
+      out.data + (n * out.stride[0] + channel * out.stride[1] + z * out.stride[2] + y0 * out.stride[3] + x0 * out.stride[4]) * size;
+  if constexpr (std::is_same_v<T, float>) {
+    if (out.stride[1] == 1 && channels > 1 && out.stride[4] >= channels) {
+      for (int64_t y = 0; y < rows; ++y) {
+        store_channels_last(acc + y * row_ld, channel_ld, channels, cols, first + y * out.stride[3] * size, out.dtype,
+                            out.stride[4]);
+      }
+      return;
+    }
+  }
   for (int64_t c = 0; c < channels; ++c) {
-    const int64_t at =
-        n * out.stride[0] + (channel + c) * out.stride[1] + z * out.stride[2] + y0 * out.stride[3] + x0 * out.stride[4];
-    blas::store_block(acc + c * channel_ld, row_ld, rows, cols, out.data + at * size, out.dtype, out.stride[3],
-                      out.stride[4]);
+    blas::store_block(acc + c * channel_ld, row_ld, rows, cols, first + c * out.stride[1] * size, out.dtype,
+                      out.stride[3], out.stride[4]);
   }
 }
 
 template void emit<float>(const Context&, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t,
-                          const float*, int64_t, int64_t);
+                          float*, int64_t, int64_t);
 template void emit<double>(const Context&, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t,
-                           const double*, int64_t, int64_t);
+                           double*, int64_t, int64_t);
 template void emit<uint32_t>(const Context&, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t,
-                             const uint32_t*, int64_t, int64_t);
+                             uint32_t*, int64_t, int64_t);
 template void emit<uint64_t>(const Context&, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t,
-                             const uint64_t*, int64_t, int64_t);
+                             uint64_t*, int64_t, int64_t);
 
 namespace {
 
@@ -109,7 +155,7 @@ void run(const Context& context) {
     case NPU_CONV_FORWARD: {
       const Weights weights{second, false};
       const std::vector<Phase> phases{forward_phase(shape)};
-      if (try_pointwise<T>(context, first, weights) || try_packed(context, phases, first, weights) ||
+      if (try_pointwise(context, first, weights) || try_packed(context, phases, first, weights) ||
           try_narrow<T>(context, phases[0], first, weights)) {
         return;
       }
@@ -118,7 +164,7 @@ void run(const Context& context) {
     }
     case NPU_CONV_GRAD_INPUT: {
       const Weights weights{second, true};
-      if (try_pointwise<T>(context, first, weights)) return;
+      if (try_pointwise(context, first, weights)) return;
       const std::vector<Phase> phases = grad_input_phases(shape);
       if (try_packed(context, phases, first, weights)) return;
       const bool single = phases.size() == 1 && phases[0][2].result_step == 1 && phases[0][1].result_step == 1 &&

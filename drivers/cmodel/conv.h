@@ -5,6 +5,7 @@
 // correlation per residue of the result's position modulo the stride, each with the taps that reach it.
 #pragma once
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -45,6 +46,7 @@ struct Context {
   Shape shape;
   Tensor result;  // unused with an epilogue
   int acc_dtype;
+  mutable std::atomic<int> finite_factor{0};  // see conv_padding.cpp
 };
 
 Tensor tensor_of(const Operand& operand, int spatial_rank);
@@ -52,7 +54,7 @@ Tensor tensor_of(const Operand& operand, int spatial_rank);
 // The part of a source that one tile needs, converted, zero padded, and split by residue modulo the step, so that every
 // tap of every result is one dense shifted line: point (y, x) of the tile and tap t meet at
 //   data[offset[channel, t] + y * pitch + x].
-// Padding is a zero that is multiplied: an infinite weight (or gradient, for GRAD_WEIGHT) that meets it gives a NaN.
+// Padding is a zero that is multiplied; leave_out_padding deals with the NaN of an infinite weight that meets it.
 template <class T>
 class Window {
  public:
@@ -102,7 +104,12 @@ class Window {
 // Stores a tile of results, or runs the epilogue on it. Results of channel i begin at acc + i * channel_ld.
 template <class T>
 void emit(const Context& context, int64_t n, int64_t channel, int64_t channels, int64_t z, int64_t y0, int64_t rows,
-          int64_t x0, int64_t cols, const T* acc, int64_t channel_ld, int64_t row_ld);
+          int64_t x0, int64_t cols, T* acc, int64_t channel_ld, int64_t row_ld);
+
+// Results that are NaN because a zero of the padding met an infinity or a NaN, once more without the padding.
+template <class T>
+void leave_out_padding(const Context& context, int64_t n, int64_t channel, int64_t channels, int64_t z, int64_t y0,
+                       int64_t rows, int64_t x0, int64_t cols, T* acc, int64_t channel_ld, int64_t row_ld);
 
 // Forward reads weight[result channel, source channel], the input gradient weight[source channel, result channel].
 struct Weights {
@@ -141,8 +148,7 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
 // are wide enough, and nothing was done.
 template <class T>
 bool try_narrow(const Context& context, const Phase& phase, const Tensor& source, const Weights& weights);
-// Kernel 1, stride 1, no padding, operands that need no copy: a plain product. False: it is not that case.
-template <class T>
+// Kernel 1, stride 1, no padding: a plain product. False: it is not that case.
 bool try_pointwise(const Context& context, const Tensor& source, const Weights& weights);
 
 }  // namespace cmodel::conv

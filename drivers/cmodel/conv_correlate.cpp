@@ -1,8 +1,10 @@
 // Forward and input gradient: register tiles of results straight from a window of the source, without im2col.
 #include <algorithm>
 #include <optional>
+#include <type_traits>
 
 #include "drivers/cmodel/conv.h"
+#include "drivers/cmodel/conv_kernels.h"
 #include "drivers/cmodel/matmul_kernels.h"
 #include "drivers/cmodel/pool.h"
 
@@ -68,7 +70,54 @@ void pack_weights(const Shape& shape, const Weights& weights, const Phase& axes,
   }
 }
 
+// The taps of one source channel as columns, and the order in which those take their weights.
+struct Columns {
+  std::vector<Column> columns;
+  std::vector<int64_t> order;  // of taps
+  std::vector<float> weights;
+
+  Columns(const Phase& axes, const std::vector<int64_t>& offsets, int64_t pitch) {
+    const int64_t height = int64_t(axes[1].taps.size()), width = int64_t(axes[2].taps.size());
+    for (int64_t z = 0; z < int64_t(axes[0].taps.size()); ++z) {
+      for (int64_t x = 0; x < width; ++x) {
+        std::vector<int64_t> taps;
+        for (int64_t y = 0; y < height; ++y) taps.push_back((z * height + y) * width + x);
+        std::sort(taps.begin(), taps.end(), [&](int64_t a, int64_t b) { return offsets[a] < offsets[b]; });
+        for (const int64_t tap : taps) {
+          const bool next = !columns.empty() && columns.back().height < kColumnHeight &&
+                            offsets[tap] == columns.back().offset + columns.back().height * pitch &&
+                            tap % width == order.back() % width && tap / (width * height) == order.back() / (width * height);
+          if (next) {
+            ++columns.back().height;
+          } else {
+            columns.push_back({offsets[tap], 1, nullptr});
+          }
+          order.push_back(tap);
+        }
+      }
+    }
+    weights.resize(order.size());
+    const float* at = weights.data();
+    for (Column& column : columns) {
+      column.weight = at;
+      at += column.height;
+    }
+  }
+};
+
 }  // namespace
+
+ColumnKernel column_kernel() {
+#if defined(__x86_64__)
+  static const ColumnKernel kernel =
+      &blas::kernel_set() == &blas::avx512::kernel_set ? avx512::columns
+      : &blas::kernel_set() == &blas::avx2::kernel_set ? avx2::columns
+                                                       : base::columns;
+  return kernel;
+#else
+  return base::columns;
+#endif
+}
 
 template <class T>
 void correlate(const Context& context, const std::vector<Phase>& phases, const Tensor& source, const Weights& given) {
@@ -114,8 +163,10 @@ void correlate(const Context& context, const std::vector<Phase>& phases, const T
   int64_t parts = 1;  // of the blocks: where there are too few tiles, several tasks share one
   while (threads > 1 && tiles * parts < 4 * threads && blocks.count / parts >= 2) parts *= 2;
 
+  const bool one_source = std::is_same_v<T, float> && sources == 1;
   const auto run = [&](int64_t first, int64_t last) {
     std::optional<Window<T>> window;
+    std::optional<Columns> columns;
     const int64_t tile_channels = (blocks.count + parts - 1) / parts * blas::kMicroRows;
     const int64_t tile_rows = std::min(size[1], rows * step[1]), tile_cols = std::min(size[2], cols * step[2]);
     std::optional<Scratch> tile_space, acc_space;
@@ -139,23 +190,35 @@ void correlate(const Context& context, const std::vector<Phase>& phases, const T
         if (!window || !single) window.emplace(axes.data(), sources, rows, cols);
         window->fill(source, n, group * sources, sources, z / step[0], y0, height, x0, width);
         const int64_t pitch = window->pitch(), length = (height - 1) * pitch + width;
-        const int64_t ld = (rows * pitch + kernel.correlate_step) / kernel.correlate_step * kernel.correlate_step;
+        // Results of a row are followed by those that belong to no point; columns need room for them.
+        const int64_t acc_pitch = one_source ? pitch + kColumnStep : pitch;
+        const int64_t ld = (rows * acc_pitch + kernel.correlate_step) / kernel.correlate_step * kernel.correlate_step;
+        if (one_source && (!columns || !single)) columns.emplace(axes, window->offsets(), pitch);
         if (!acc_space || !single) acc_space.emplace(sizeof(T) * ld * blas::kMicroRows);
         T* acc = acc_space->template as<T>();
         const int64_t depth = int64_t(window->offsets().size());
         for (int64_t block = first_block; block < last_block; ++block) {
           const int64_t begin = blocks.begin(block), count = blocks.begin(block + 1) - begin;
           const T* w = packed_weights + phase_start[f] + (group * results + begin) * depth;
-          kernel.correlate(acc, ld, length, window->data(), window->offsets().data(), w, depth, count);
+          if constexpr (std::is_same_v<T, float>) {
+            for (int64_t r = 0; one_source && r < count; ++r) {
+              for (int64_t t = 0; t < depth; ++t) columns->weights[t] = w[columns->order[t] * count + r];
+              column_kernel()(acc + r * ld, acc_pitch, height, width, window->data(), pitch, columns->columns.data(),
+                              int64_t(columns->columns.size()));
+            }
+          }
+          if (!one_source) {
+            kernel.correlate(acc, ld, length, window->data(), window->offsets().data(), w, depth, count);
+          }
           if (single) {
-            emit(context, n, group * results + begin, count, z, y0, height, x0, width, acc, ld, pitch);
+            emit(context, n, group * results + begin, count, z, y0, height, x0, width, acc, ld, acc_pitch);
             continue;
           }
           for (int64_t c = 0; c < count; ++c) {
             T* plane = tile + (begin - first_channel + c) * tile_rows * tile_cols;
             for (int64_t y = 0; y < height; ++y) {
               T* to = plane + (y * step[1] + axes[1].result_start) * tile_cols + axes[2].result_start;
-              const T* from = acc + c * ld + y * pitch;
+              const T* from = acc + c * ld + y * acc_pitch;
               for (int64_t x = 0; x < width; ++x) to[x * step[2]] = from[x];
             }
           }

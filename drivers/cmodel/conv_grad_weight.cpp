@@ -2,10 +2,12 @@
 // whole batch in order. The batch is cut into a number of parts that depends on the shape only, and the parts are added
 // in order, so the result does not depend on the number of threads.
 #include <algorithm>
+#include <type_traits>
 
 #include "drivers/cmodel/blas.h"
 #include "drivers/cmodel/conv.h"
 #include "drivers/cmodel/matmul_kernels.h"
+#include "drivers/cmodel/matmul_packed.h"
 #include "drivers/cmodel/pool.h"
 
 namespace cmodel::conv {
@@ -16,10 +18,28 @@ using blas::Scratch;
 constexpr int64_t kPositions = 1024, kLeastPositions = 192;  // of one product
 constexpr int64_t kColumnElements = 256 << 10;               // of the im2col matrix
 
-}  // namespace
+// sum[outputs, depth] (+)= grad[outputs, positions] * column[depth, positions]. E: elements of the operands; bf16 stays
+// bf16 where there are instructions for it.
+template <class T, class E>
+void product(int64_t outputs, int64_t depth, int64_t positions, const E* grad, const E* column, int64_t ld,
+             bool accumulate, T* sum, int64_t sum_ld) {
+  if constexpr (std::is_same_v<T, float>) {
+    constexpr int kType = sizeof(E) == 2 ? NPU_BF16 : NPU_F32;
+    if (positions > 0) {
+      blas::packed_gemm(blas::micro_for(kType, kType),
+                        {reinterpret_cast<const char*>(grad), kType, outputs, positions, ld, 1},
+                        {reinterpret_cast<const char*>(column), kType, depth, positions, ld, 1}, accumulate, sum,
+                        sum_ld);
+    } else if (!accumulate) {
+      for (int64_t o = 0; o < outputs; ++o) std::fill_n(sum + o * sum_ld, depth, T(0));
+    }
+  } else {
+    blas::gemm<T>(false, true, outputs, depth, positions, grad, ld, column, ld, accumulate, sum, sum_ld);
+  }
+}
 
-template <class T>
-void grad_weight(const Context& context, const Phase& forward, const Tensor& gradient, const Tensor& input) {
+template <class T, class E>
+void grad_weight_of(const Context& context, const Phase& forward, const Tensor& gradient, const Tensor& input) {
   const Shape& shape = context.shape;
   const int64_t taps = shape.kernel[0] * shape.kernel[1] * shape.kernel[2];
   const int64_t height = shape.out_size[1], width = shape.out_size[2];
@@ -45,14 +65,21 @@ void grad_weight(const Context& context, const Phase& forward, const Tensor& gra
   Scratch total_space(sizeof(T) * weight_size * parts);
   T* total = total_space.as<T>();
 
-  const blas::Kernels<T>& kernel = blas::kernels<T>();
+  constexpr int64_t kSlack = 64;  // copy_rows writes that much too many at most
+  const auto copy_rows = [] {
+    if constexpr (sizeof(E) == 2) {
+      return blas::kernel_set().copy_rows_16;
+    } else {
+      return blas::kernels<E>().copy_rows;
+    }
+  }();
   const auto run = [&](int64_t first, int64_t last) {
-    Window<T> window(forward.data(), block, rows, cols);
+    Window<E> window(forward.data(), block, rows, cols);
     // Small images share one product: positions are gathered until there are enough.
-    const int64_t most = std::max(positions, rows * cols), capacity = most + kernel.correlate_step;
-    Scratch column_space(sizeof(T) * block * taps * capacity), gradient_space(sizeof(T) * outputs * capacity);
-    T* column = column_space.as<T>();
-    T* grad = gradient_space.as<T>();
+    const int64_t most = std::max(positions, rows * cols), capacity = most + kSlack;
+    Scratch column_space(sizeof(E) * block * taps * capacity), gradient_space(sizeof(E) * outputs * capacity);
+    E* column = column_space.template as<E>();
+    E* grad = gradient_space.template as<E>();
     const int64_t grad_size = npu::dtype_size(gradient.dtype);
     for (int64_t task = first; task < last; ++task) {
       const int64_t part = task % parts, b = task / parts % blocks, group = task / (parts * blocks);
@@ -66,31 +93,29 @@ void grad_weight(const Context& context, const Phase& forward, const Tensor& gra
         window.fill(input, p.n, group * inputs + c0, count, p.z, p.y, p.rows, p.x, p.cols);
         const int64_t* offsets = window.offsets().data();
         for (int64_t t = 0; t < depth; ++t) {
-          kernel.copy_rows(column + t * capacity + filled, window.data() + offsets[t], window.pitch(), p.rows, p.cols);
+          copy_rows(column + t * capacity + filled, window.data() + offsets[t], window.pitch(), p.rows, p.cols);
         }
         for (int64_t o = 0; o < outputs; ++o) {
           const char* from =
               gradient.data + (p.n * gradient.stride[0] + (group * outputs + o) * gradient.stride[1] +
                                p.z * gradient.stride[2] + p.y * gradient.stride[3] + p.x * gradient.stride[4]) *
                                   grad_size;
-          T* to = grad + o * capacity + filled;
+          E* to = grad + o * capacity + filled;
           const bool dense = gradient.stride[3] == p.cols * gradient.stride[4];
           const int64_t lines = dense ? 1 : p.rows, length = dense ? p.rows * p.cols : p.cols;
           for (int64_t y = 0; y < lines; ++y, to += length) {
-            blas::load_line<T>(gradient.dtype, from + y * gradient.stride[3] * grad_size, gradient.stride[4], length,
+            blas::load_line<E>(gradient.dtype, from + y * gradient.stride[3] * grad_size, gradient.stride[4], length,
                                to);
           }
         }
         filled += p.rows * p.cols;
         if (filled + rows * cols > most || i + 1 == end) {
-          blas::gemm<T>(false, true, outputs, depth, filled, grad, capacity, column, capacity, accumulate, sum,
-                        inputs * taps);
+          product<T, E>(outputs, depth, filled, grad, column, capacity, accumulate, sum, inputs * taps);
           accumulate = true;
           filled = 0;
         }
       }
-      if (!accumulate)
-        blas::gemm<T>(false, true, outputs, depth, 0, grad, capacity, column, capacity, false, sum, inputs * taps);
+      if (!accumulate) product<T, E>(outputs, depth, 0, grad, column, capacity, false, sum, inputs * taps);
     }
   };
   const int64_t tasks = parts * blocks * shape.groups;
@@ -110,6 +135,18 @@ void grad_weight(const Context& context, const Phase& forward, const Tensor& gra
            taps, shape.kernel[2]);
     }
   }
+}
+
+}  // namespace
+
+template <class T>
+void grad_weight(const Context& context, const Phase& forward, const Tensor& gradient, const Tensor& input) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (gradient.dtype == NPU_BF16 && input.dtype == NPU_BF16 && blas::micro_bf16()) {
+      return grad_weight_of<float, uint16_t>(context, forward, gradient, input);
+    }
+  }
+  grad_weight_of<T, T>(context, forward, gradient, input);
 }
 
 template void grad_weight<float>(const Context&, const Phase&, const Tensor&, const Tensor&);

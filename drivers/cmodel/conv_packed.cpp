@@ -65,47 +65,48 @@ struct Plan {
   }
 };
 
-// Packs strips [first, last) of the weights of one part, counted over groups.
+// Packs strips [first, last) of the weights of one part, counted over groups. The k of a block is [tap][word of channels],
+// so that taps at either end can be left out.
 template <class E>
 void pack_weights(const Plan& plan, const Part& part, const Weights& weights, int64_t first, int64_t last,
                   uint32_t* out) {
   const int64_t strips = (plan.results + plan.strip - 1) / plan.strip, taps = int64_t(part.taps.size());
   const Micro& plain = blas::micro_f32();  // words are moved as they are
-  Scratch line_space(sizeof(uint32_t) * (plan.strip * part.block * taps + 1));
-  uint32_t* lines = line_space.as<uint32_t>();
+  Scratch line_space(sizeof(uint32_t) * ((plan.strip + 1) * part.block * taps + 1));
+  uint32_t *lines = line_space.as<uint32_t>(), *by_channel = lines + plan.strip * part.block * taps;
   bool dense = true;
   for (int64_t t = 0; t < taps; ++t) dense = dense && part.taps[t] == t;
+  const int64_t step = weights.source_stride();
   for (int64_t i = first; i < last; ++i) {
     const int64_t group = i / strips, row = i % strips * plan.strip, rows = std::min(plan.strip, plan.results - row);
     const E* from = reinterpret_cast<const E*>(weights.tensor.data) + group * weights.group_stride(plan.shape) +
                     row * weights.result_stride();
     for (int64_t b = 0; b < part.blocks; ++b) {
       const int64_t words = plan.block_words(part, b), length = words * taps;
-      uint32_t* to = out + plan.weights_at(part, group, b) + row * length;
-      const int64_t c0 = b * part.block * plan.micro.depth, step = weights.source_stride();
-      if (sizeof(E) == 4 && dense && step == taps) {
-        plain.deep(from + c0 * step, weights.result_stride(), rows, length, rows, to);
-        continue;
-      }
+      const int64_t c0 = b * part.block * plan.micro.depth;
       for (int64_t r = 0; r < rows; ++r) {
-        uint32_t* line = lines + r * length;
-        const E* channel = from + r * weights.result_stride() + c0 * step;
-        for (int64_t w = 0; w < words; ++w, line += taps) {
-          if constexpr (sizeof(E) == 4) {
-            for (int64_t t = 0; t < taps; ++t) std::memcpy(line + t, channel + part.taps[t], 4);
-            channel += step;
-          } else {
-            const bool pair = c0 + 2 * w + 1 < plan.sources;
-            const E* second = channel + (pair ? step : 0);
-            const uint32_t mask = pair ? 0xffff0000u : 0;
-            for (int64_t t = 0; t < taps; ++t) {
-              line[t] = channel[part.taps[t]] | (uint32_t(second[part.taps[t]]) << 16 & mask);
+        const E* channels = from + r * weights.result_stride() + c0 * step;
+        // [word of channels][tap], then turned.
+        if (dense) {
+          plan.micro.wide(channels, step, taps, std::min(words * plan.micro.depth, plan.sources - c0), taps, by_channel);
+        } else {
+          for (int64_t w = 0; w < words; ++w) {
+            const E* channel = channels + w * plan.micro.depth * step;
+            uint32_t* to = by_channel + w * taps;
+            if constexpr (sizeof(E) == 4) {
+              for (int64_t t = 0; t < taps; ++t) std::memcpy(to + t, channel + part.taps[t], 4);
+            } else {
+              const bool pair = c0 + 2 * w + 1 < plan.sources;
+              for (int64_t t = 0; t < taps; ++t) {
+                const uint32_t second = pair ? channel[step + part.taps[t]] : 0;
+                to[t] = channel[part.taps[t]] | second << 16;
+              }
             }
-            channel += 2 * step;
           }
         }
+        plain.deep(by_channel, taps, words, taps, words, lines + r * length);
       }
-      plain.deep(lines, length, rows, length, rows, to);
+      plain.deep(lines, length, rows, length, rows, out + plan.weights_at(part, group, b) + row * length);
     }
   }
 }
@@ -132,15 +133,79 @@ void pack_positions(const Micro& micro, const std::vector<Segment>& segments, in
   }
 }
 
-// Images narrower than a block share one; how many, so that strips are full.
-int64_t images_together(const Micro& micro, int64_t positions, int64_t most, int64_t pieces) {
-  int64_t best = 1;
-  double best_use = 0;
-  for (int64_t count = 1; count <= pieces && (count == 1 || count * positions <= most); ++count) {
-    const double use = double(count * positions) / double(blas::padded_cols(micro, count * positions));
-    if (use >= best_use - 0.01) best = count, best_use = std::max(use, best_use);
+// As blas::multiply, of `words` words from `from` on where strips of A hold `all`.
+void multiply(const Micro& micro, const uint32_t* a, int64_t strip, int64_t all, int64_t from, const uint32_t* b, int64_t m,
+              int64_t n, int64_t words, float* c, int64_t ldc, bool accumulate) {
+  for (int64_t j = 0; j < n; j += micro.cols) {
+    for (int64_t i = 0; i < m; i += strip) {
+      const int64_t rows = std::min(strip, m - i);
+      micro.tile(words, a + i * all + from * rows, b + j * words, c + i * ldc + j, ldc, rows,
+                 std::min<int64_t>(micro.cols, n - j), accumulate);
+    }
   }
-  return best;
+}
+
+// A rectangle of positions, and which taps along y it has: those of the others lie in the padding throughout.
+struct Area {
+  Pieces::Piece piece;
+  int64_t first_tap, last_tap;
+};
+
+// Positions in areas of at most so many, those with the same taps one after the other. `split`: lines at the upper and lower
+// edge become areas of their own.
+std::vector<Area> areas_of(const Pieces& pieces, const Axis& y_axis, bool split) {
+  std::vector<Area> areas;
+  const int64_t taps = int64_t(y_axis.taps.size());
+  const auto inside = [&](int64_t y, int64_t t) {
+    const int64_t at = y * y_axis.source_step + y_axis.taps[t].offset;
+    return at >= 0 && at < y_axis.source_size;
+  };
+  for (int64_t i = 0; i < pieces.count; ++i) {
+    Pieces::Piece rest = pieces.at(i);
+    while (rest.rows > 0) {
+      Area area{rest, 0, taps};
+      if (split) {
+        const auto range = [&](int64_t y, int64_t* first, int64_t* last) {
+          for (*first = 0; *first < taps && !inside(y, *first);) ++*first;
+          for (*last = taps; *last > *first && !inside(y, *last - 1);) --*last;
+        };
+        range(rest.y, &area.first_tap, &area.last_tap);
+        area.piece.rows = 1;
+        for (int64_t first, last; area.piece.rows < rest.rows; ++area.piece.rows) {
+          range(rest.y + area.piece.rows, &first, &last);
+          if (first != area.first_tap || last != area.last_tap) break;
+        }
+      }
+      areas.push_back(area);
+      rest.y += area.piece.rows;
+      rest.rows -= area.piece.rows;
+    }
+  }
+  std::stable_sort(areas.begin(), areas.end(), [](const Area& a, const Area& b) {
+    return a.first_tap != b.first_tap ? a.first_tap < b.first_tap : a.last_tap < b.last_tap;
+  });
+  return areas;
+}
+
+// Areas that are computed together, from the first on: as many as fill strips of B well.
+std::vector<size_t> runs_of(const Micro& micro, const std::vector<Area>& areas, int64_t most) {
+  std::vector<size_t> ends;
+  for (size_t begin = 0; begin < areas.size();) {
+    size_t best = begin + 1;
+    double best_use = 0;
+    int64_t positions = 0;
+    for (size_t i = begin; i < areas.size(); ++i) {
+      const Area& area = areas[i];
+      if (area.first_tap != areas[begin].first_tap || area.last_tap != areas[begin].last_tap) break;
+      positions += area.piece.rows * area.piece.cols;
+      if (i > begin && positions > most) break;
+      const double use = double(positions) / double(blas::padded_cols(micro, positions));
+      if (use >= best_use - 0.01) best = i + 1, best_use = std::max(use, best_use);
+    }
+    ends.push_back(best);
+    begin = best;
+  }
+  return ends;
 }
 
 }  // namespace
@@ -183,8 +248,20 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
   const int64_t share = in_all * shape.groups / (4 * threads);  // of a thread, in four
   const int64_t positions = threads == 1 ? kMostPositions : std::clamp(share, kLeastPositions, kMostPositions);
   const Pieces pieces(shape.batch, most[0], most[1], most[2], positions);
-  const int64_t together = images_together(micro, pieces.rows * pieces.cols, positions, pieces.count);
-  const int64_t runs = (pieces.count + together - 1) / together, capacity = together * pieces.rows * pieces.cols;
+  const bool split = single && phases[0][0].taps.size() == 1 && most[1] <= 32;
+  const std::vector<Area> areas = areas_of(pieces, phases[0][1], split);
+  const std::vector<size_t> ends = runs_of(micro, areas, positions);
+  const int64_t runs = int64_t(ends.size());
+  int64_t together = 1, capacity = 1;  // areas and positions of the largest run
+  for (size_t i = 0; i < ends.size(); ++i) {
+    const size_t begin = i ? ends[i - 1] : 0;
+    int64_t count = 0;
+    for (size_t a = begin; a < ends[i]; ++a) count += areas[a].piece.rows * areas[a].piece.cols;
+    together = std::max(together, int64_t(ends[i] - begin));
+    capacity = std::max(capacity, count);
+  }
+  // An odd number of cache lines: rows of a tile then lie in different sets of the caches.
+  const int64_t acc_ld = (capacity + 15) / 16 / 2 * 32 + 16;
   int64_t shares = 1;  // of the result channels, where there are too few blocks for the threads
   while (threads > 1 && runs * shape.groups * shares < 2 * threads && strips / shares >= 4) shares *= 2;
 
@@ -192,7 +269,7 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
     const int64_t most_rows = (strips + shares - 1) / shares * plan.strip;
     int64_t block_words = 0;
     for (const Part& part : plan.parts) block_words = std::max(block_words, part.block * int64_t(part.taps.size()));
-    Scratch acc_space(sizeof(float) * most_rows * capacity);
+    Scratch acc_space(sizeof(float) * most_rows * acc_ld);
     Scratch column_space(sizeof(uint32_t) * (blas::padded_cols(micro, capacity) * block_words + 1));
     float* acc = acc_space.as<float>();
     uint32_t* column = column_space.as<uint32_t>();
@@ -204,17 +281,20 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
     if (!single) tile = tile_space.emplace(sizeof(float) * most_rows * together * tile_points).template as<float>();
     std::optional<Window<float>> window;
     std::vector<Segment> segments;
+    std::vector<int64_t> offsets;
 
     for (int64_t task = first; task < last; ++task) {
       const int64_t part_of_rows = task % shares, group = task / shares % shape.groups;
-      const int64_t start = task / (shares * shape.groups) * together, end = std::min(pieces.count, start + together);
+      const int64_t index = task / (shares * shape.groups);
+      const Area* begin = areas.data() + (index ? ends[index - 1] : 0);
+      const Area* end = areas.data() + ends[index];
       const int64_t r0 = strips * part_of_rows / shares * plan.strip;
       const int64_t rows = std::min(results, strips * (part_of_rows + 1) / shares * plan.strip) - r0;
       for (const Part& part : plan.parts) {
         const Phase& axes = *part.axes;
         if (!window || !single) window.emplace(axes.data(), part.block * together, pieces.rows, pieces.cols);
-        const auto clipped = [&](int64_t i) {
-          Pieces::Piece p = pieces.at(i);
+        const auto clipped = [&](const Area* area) {
+          Pieces::Piece p = area->piece;
           p.rows = p.z < axes[0].count ? std::min(p.rows, axes[1].count - p.y) : 0;
           p.cols = std::min(p.cols, axes[2].count - p.x);
           if (p.rows <= 0 || p.cols <= 0) p.rows = p.cols = 0;
@@ -222,9 +302,9 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
         };
         segments.clear();
         int64_t filled = 0;
-        for (int64_t i = start; i < end; ++i) {
-          const Pieces::Piece p = clipped(i);
-          const int64_t at = (i - start) * part.block * window->channel_size();
+        for (const Area* area = begin; area < end; ++area) {
+          const Pieces::Piece p = clipped(area);
+          const int64_t at = (area - begin) * part.block * window->channel_size();
           const bool whole = p.cols == window->pitch();
           for (int64_t y = 0; y < (whole ? 1 : p.rows); ++y) {
             const int64_t length = whole ? p.rows * p.cols : p.cols;
@@ -233,29 +313,39 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
           }
         }
         if (filled == 0) continue;
+        const int64_t all_taps = int64_t(part.taps.size());
+        const int64_t width = int64_t(axes[2].taps.size());
+        const int64_t first_tap = split ? begin->first_tap * width : 0;
+        const int64_t taps_here = split ? (begin->last_tap - begin->first_tap) * width : all_taps;
         for (int64_t b = 0; b < part.blocks; ++b) {
           const int64_t words = plan.block_words(part, b), c0 = b * part.block * micro.depth;
-          const int64_t count = std::min(words * micro.depth, sources - c0), length = words * int64_t(part.taps.size());
-          for (int64_t i = start; i < end && length > 0; ++i) {
-            const Pieces::Piece p = clipped(i);
+          const int64_t count = std::min(words * micro.depth, sources - c0), length = words * taps_here;
+          offsets.resize(length);
+          for (int64_t t = 0; t < taps_here; ++t) {
+            for (int64_t w = 0; w < words; ++w) {
+              offsets[t * words + w] = window->offsets()[first_tap + t] + w * window->channel_size();
+            }
+          }
+          for (const Area* area = begin; area < end && length > 0; ++area) {
+            const Pieces::Piece p = clipped(area);
             if (p.rows == 0) continue;
-            window->fill_words(micro, (i - start) * part.block, source, p.n, group * sources + c0, count, p.z, p.y,
+            window->fill_words(micro, (area - begin) * part.block, source, p.n, group * sources + c0, count, p.z, p.y,
                                p.rows, p.x, p.cols);
           }
-          pack_positions(micro, segments, filled, window->data(), window->offsets(), length, column);
-          blas::multiply(micro, packed + plan.weights_at(part, group, b) + r0 * length, plan.strip, column, rows,
-                         filled, length * micro.depth, acc, capacity, b > 0);
+          pack_positions(micro, segments, filled, window->data(), offsets, length, column);
+          const uint32_t* a = packed + plan.weights_at(part, group, b) + r0 * words * all_taps;
+          multiply(micro, a, plan.strip, words * all_taps, words * first_tap, column, rows, filled, length, acc, acc_ld,
+                   b > 0);
         }
         filled = 0;
-        for (int64_t i = start; i < end; ++i) {
-          const Pieces::Piece p = clipped(i);
+        for (const Area* area = begin; area < end; ++area) {
+          const Pieces::Piece p = clipped(area);
           if (single) {
-            emit(context, p.n, group * results + r0, rows, p.z, p.y, p.rows, p.x, p.cols, acc + filled, capacity,
-                 p.cols);
+            emit(context, p.n, group * results + r0, rows, p.z, p.y, p.rows, p.x, p.cols, acc + filled, acc_ld, p.cols);
           } else {
             for (int64_t r = 0; r < rows; ++r) {
-              const float* from = acc + r * capacity + filled;
-              float* to = tile + (r * together + i - start) * tile_points +
+              const float* from = acc + r * acc_ld + filled;
+              float* to = tile + (r * together + (area - begin)) * tile_points +
                           (axes[0].result_start * tile_size[1] + axes[1].result_start) * tile_size[2] +
                           axes[2].result_start;
               for (int64_t y = 0; y < p.rows; ++y, from += p.cols) {
@@ -269,13 +359,13 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
       }
       if (single) continue;
       const int64_t* size = given.swapped ? shape.in_size : shape.out_size;
-      for (int64_t i = start; i < end; ++i) {
-        const Pieces::Piece p = pieces.at(i);
+      for (const Area* area = begin; area < end; ++area) {
+        const Pieces::Piece& p = area->piece;
         const int64_t y = p.y * step[1], x = p.x * step[2];
         for (int64_t z = p.z * step[0]; z < std::min(size[0], (p.z + 1) * step[0]); ++z) {
           emit(context, p.n, group * results + r0, rows, z, y, std::min(p.rows * step[1], size[1] - y), x,
                std::min(p.cols * step[2], size[2] - x),
-               tile + (i - start) * tile_points + (z - p.z * step[0]) * tile_size[1] * tile_size[2],
+               tile + (area - begin) * tile_points + (z - p.z * step[0]) * tile_size[1] * tile_size[2],
                together * tile_points, tile_size[2]);
         }
       }

@@ -169,6 +169,7 @@ void Window<T>::fill_words(const blas::Micro& micro, int64_t slot, const Tensor&
 }
 
 template class Window<float>;
+template class Window<uint16_t>;
 template class Window<double>;
 template class Window<uint32_t>;
 template class Window<uint64_t>;

@@ -77,6 +77,8 @@ void finish(const Problem& p, const Batch& batch, int64_t m0, int64_t mb, int64_
 }
 
 template void finish<float>(const Problem&, const Batch&, int64_t, int64_t, int64_t, int64_t, const float*, int64_t);
+template void finish<uint32_t>(const Problem&, const Batch&, int64_t, int64_t, int64_t, int64_t, const uint32_t*,
+                               int64_t);
 
 namespace {
 
@@ -314,7 +316,7 @@ bool run_matmul(const Job& job, Failure& failure) {
         if (!matmul::try_vector_product<double>(p)) matmul::product<double>(p);
         return true;
       case NPU_I32:
-        matmul::product<uint32_t>(p);
+        if (!matmul::try_packed(p)) matmul::product<uint32_t>(p);
         return true;
       case NPU_I64:
         matmul::product<uint64_t>(p);

@@ -38,6 +38,7 @@ struct KernelSet {
   Kernels<uint64_t> u64;
   Gemv<float> gemv_f32, gemv_bf16, gemv_f16;
   Gemv<double> gemv_f64;
+  void (*copy_rows_16)(uint16_t* out, const uint16_t* in, int64_t ld, int64_t rows, int64_t cols);
   // Dense lines.
   void (*bf16_to_f32)(const uint16_t* from, float* to, int64_t n);
   void (*f16_to_f32)(const uint16_t* from, float* to, int64_t n);

@@ -321,6 +321,7 @@ extern const KernelSet kernel_set = {
     {gemv_dot<BF16, float>, gemv_sweep<BF16, float>},
     {gemv_dot<F16, float>, gemv_sweep<F16, float>},
     {gemv_dot<double, double>, gemv_sweep<double, double>},
+    copy_rows<uint16_t>,
     widen_line<BF16>,
     widen_line<F16>,
     bf16_line,

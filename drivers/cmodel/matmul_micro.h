@@ -1,6 +1,6 @@
 // Register tiles of packed products and the packing that feeds them, built once per instruction set and chosen at run
-// time. Packed operands consist of 32-bit words: one f32, or two bf16 that are neighbours along k, which is what the
-// bf16 dot product instructions read.
+// time. Packed operands consist of 32-bit words: one f32, or two bf16 or 16-bit integers that are neighbours along k, which
+// is what dot product instructions read.
 #pragma once
 #include <cstdint>
 
@@ -10,8 +10,8 @@ struct Micro {
   int rows, cols;  // of the largest register tile
   int depth;       // elements of k in one word
   // c[rows, cols] (+)= sum over words of a[word][rows] * b[word][width], where `width` (of a packed strip of B) is cols
-  // rounded up to half or all of `this->cols`.
-  void (*tile)(int64_t words, const uint32_t* a, const uint32_t* b, float* c, int64_t ldc, int64_t rows, int64_t cols,
+  // rounded up to half or all of `this->cols`. c is f32, or for integers i32, which wraps.
+  void (*tile)(int64_t words, const uint32_t* a, const uint32_t* b, void* c, int64_t ldc, int64_t rows, int64_t cols,
                bool accumulate);
   // Packing: to[word * strip + line] for `lines` lines (at most strip) and `k` elements of each. `deep`: k runs along
   // memory and lines are `step` elements apart. `wide`: lines are neighbours in memory and k steps by `step`. `taps`:
@@ -35,9 +35,13 @@ extern const Micro micro_f32;
 namespace avx512bf16 {
 extern const Micro micro_bf16;
 }
+namespace avx512vnni {
+extern const Micro micro_i16;
+}
 
-// The best that this processor has. Products of bf16 in bf16 words need instructions of their own: nullptr without.
+// The best that this processor has. Words of two elements need instructions of their own: nullptr without.
 const Micro& micro_f32();
 const Micro* micro_bf16();
+const Micro* micro_i16();
 
 }  // namespace cmodel::blas

@@ -1,4 +1,5 @@
-// The bodies behind matmul_micro.h, included once per instruction set with KERNEL_ISA, KERNEL_BYTES and MICRO_BF16 set.
+// The bodies behind matmul_micro.h, included once per instruction set with KERNEL_ISA, KERNEL_BYTES and MICRO_NAME set, and
+// MICRO_BF16 or MICRO_I16 where words hold two elements of 16 bits.
 #include "drivers/cmodel/matmul_micro.h"
 #include "drivers/cmodel/matmul_vector.h"
 
@@ -10,11 +11,20 @@ constexpr int L = VectorOf<float>::lanes;
 constexpr int kRows = KERNEL_BYTES == 64 ? 14 : 6, kCols = 2 * L;
 
 #if MICRO_BF16
+using Sum = float;
 constexpr int kDepth = 2;
 inline Vector<float> step(uint32_t a, const uint32_t* b, Vector<float> c) {
-  return (Vector<float>)_mm512_dpbf16_ps((__m512)c, (__m512bh)_mm512_set1_epi32(int(a)), (__m512bh)_mm512_loadu_si512(b));
+  return (Vector<float>)_mm512_dpbf16_ps((__m512)c, (__m512bh)_mm512_set1_epi32(int(a)),
+                                         (__m512bh)_mm512_loadu_si512(b));
+}
+#elif MICRO_I16
+using Sum = uint32_t;  // wraps
+constexpr int kDepth = 2;
+inline Vector<uint32_t> step(uint32_t a, const uint32_t* b, Vector<uint32_t> c) {
+  return (Vector<uint32_t>)_mm512_dpwssd_epi32((__m512i)c, _mm512_set1_epi32(int(a)), _mm512_loadu_si512(b));
 }
 #else
+using Sum = float;
 constexpr int kDepth = 1;
 inline Vector<float> step(uint32_t a, const uint32_t* b, Vector<float> c) {
   float x;
@@ -23,20 +33,19 @@ inline Vector<float> step(uint32_t a, const uint32_t* b, Vector<float> c) {
 }
 #endif
 
-inline void store_part(float* c, Vector<float> v, int64_t n, bool accumulate) {
+inline void store_part(Sum* c, Vector<Sum> v, int64_t n, bool accumulate) {
 #if defined(__AVX512F__)
   const __mmask16 mask = __mmask16((1u << n) - 1);
-  if (accumulate) v += (Vector<float>)_mm512_maskz_loadu_ps(mask, c);
-  _mm512_mask_storeu_ps(c, mask, (__m512)v);
+  if (accumulate) v += (Vector<Sum>)_mm512_maskz_loadu_epi32(mask, c);
+  _mm512_mask_storeu_epi32(c, mask, (__m512i)v);
 #else
   for (int64_t i = 0; i < n; ++i) c[i] = accumulate ? c[i] + v[i] : v[i];
 #endif
 }
 
 template <int R, int V>
-void tile_of(int64_t words, const uint32_t* a, const uint32_t* b, float* c, int64_t ldc, int64_t cols,
-             bool accumulate) {
-  Vector<float> acc[R][V] = {};
+void tile_of(int64_t words, const uint32_t* a, const uint32_t* b, Sum* c, int64_t ldc, int64_t cols, bool accumulate) {
+  Vector<Sum> acc[R][V] = {};
   for (int64_t p = 0; p < words; ++p, a += R, b += V * L) {
 #pragma GCC unroll 14
     for (int i = 0; i < R; ++i) {
@@ -59,15 +68,15 @@ void tile_of(int64_t words, const uint32_t* a, const uint32_t* b, float* c, int6
 }
 
 template <int R>
-void rows_of(int64_t words, const uint32_t* a, const uint32_t* b, float* c, int64_t ldc, int64_t rows, int64_t cols,
+void rows_of(int64_t words, const uint32_t* a, const uint32_t* b, void* c, int64_t ldc, int64_t rows, int64_t cols,
              bool accumulate) {
   if constexpr (R > 1) {
     if (rows < R) return rows_of<R - 1>(words, a, b, c, ldc, rows, cols, accumulate);
   }
   if (cols > L) {
-    tile_of<R, 2>(words, a, b, c, ldc, cols, accumulate);
+    tile_of<R, 2>(words, a, b, static_cast<Sum*>(c), ldc, cols, accumulate);
   } else {
-    tile_of<R, 1>(words, a, b, c, ldc, cols, accumulate);
+    tile_of<R, 1>(words, a, b, static_cast<Sum*>(c), ldc, cols, accumulate);
   }
 }
 
@@ -129,7 +138,7 @@ void deep(const void* from, int64_t step, int64_t lines, int64_t k, int64_t stri
 #pragma GCC unroll 16
         for (int i = 0; i < 16; ++i) r[i] = (Words)_mm512_loadu_si512(block + (i * step + p) * kSize);
       } else {
-#if MICRO_BF16
+#if MICRO_BF16 || MICRO_I16
         const __mmask32 mask = __mmask32((uint64_t(1) << count) - 1);
         for (int i = 0; i < 16; ++i) {
           r[i] = (Words)_mm512_maskz_loadu_epi16(i < n ? mask : 0, block + ((i < n ? i : 0) * step + p) * kSize);
@@ -165,7 +174,7 @@ void deep(const void* from, int64_t step, int64_t lines, int64_t k, int64_t stri
 }
 #endif
 
-#if MICRO_BF16
+#if MICRO_BF16 || MICRO_I16
 // Two lines of k, zipped.
 inline void zip(const uint16_t* even, const uint16_t* odd, int64_t lines, uint32_t* to) {
   alignas(64) static constexpr uint16_t kLow[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
@@ -228,11 +237,6 @@ void taps(const void* from, const int64_t* offset, int64_t lines, int64_t k, int
 
 }  // namespace
 
-#if MICRO_BF16
-extern const Micro micro_bf16 = {
-#else
-extern const Micro micro_f32 = {
-#endif
-    kRows, kCols, kDepth, rows_of<kRows>, deep, wide, taps};
+extern const Micro MICRO_NAME = {kRows, kCols, kDepth, rows_of<kRows>, deep, wide, taps};
 
 }  // namespace cmodel::blas::KERNEL_ISA

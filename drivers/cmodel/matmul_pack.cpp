@@ -185,8 +185,31 @@ void with_type(int dtype, F&& body) {
 
 }  // namespace
 
+// Words of 16 bits as they are: bf16 that stays bf16.
+template <>
+void load_line<uint16_t>(int, const char* from, int64_t stride, int64_t n, uint16_t* to) {
+  const auto* source = reinterpret_cast<const uint16_t*>(from);
+  if (stride == 1) {
+    std::memcpy(to, source, n * sizeof(uint16_t));
+  } else {
+    for (int64_t i = 0; i < n; ++i) to[i] = source[i * stride];
+  }
+}
+
 template <class T>
 void load_line(int dtype, const char* from, int64_t stride, int64_t n, T* to) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (stride != 1 && (dtype == NPU_BF16 || dtype == NPU_F16)) {  // gathered first: conversion works on vectors
+      constexpr int64_t kPiece = 256;
+      uint16_t piece[kPiece];
+      for (int64_t i = 0; i < n; i += kPiece) {
+        const int64_t count = std::min(kPiece, n - i);
+        load_line<uint16_t>(dtype, from + i * stride * 2, stride, count, piece);
+        load_line<float>(dtype, reinterpret_cast<const char*>(piece), 1, count, to + i);
+      }
+      return;
+    }
+  }
   if (stride == 1) {
     if (holds<T>(dtype)) {
       std::memcpy(to, from, n * sizeof(T));
@@ -206,6 +229,19 @@ void load_line(int dtype, const char* from, int64_t stride, int64_t n, T* to) {
 
 template <class T>
 void store_line(int dtype, char* to, int64_t stride, int64_t n, const T* from) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (stride != 1 && (dtype == NPU_BF16 || dtype == NPU_F16)) {
+      constexpr int64_t kPiece = 256;
+      uint16_t piece[kPiece];
+      auto* target = reinterpret_cast<uint16_t*>(to);
+      for (int64_t i = 0; i < n; i += kPiece) {
+        const int64_t count = std::min(kPiece, n - i);
+        store_line<float>(dtype, reinterpret_cast<char*>(piece), 1, count, from + i);
+        for (int64_t j = 0; j < count; ++j) target[(i + j) * stride] = piece[j];
+      }
+      return;
+    }
+  }
   if (stride == 1) {
     if (holds<T>(dtype)) {
       std::memcpy(to, from, n * sizeof(T));

@@ -48,6 +48,8 @@ constexpr bool holds<uint64_t>(int dtype) {
 // n elements, `stride` elements apart, converted to or from a dense line of accumulators.
 template <class T>
 void load_line(int dtype, const char* from, int64_t stride, int64_t n, T* to);
+template <>
+void load_line<uint16_t>(int dtype, const char* from, int64_t stride, int64_t n, uint16_t* to);  // bits as they are
 template <class T>
 void store_line(int dtype, char* to, int64_t stride, int64_t n, const T* from);
 

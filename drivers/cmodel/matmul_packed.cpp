@@ -32,18 +32,53 @@ const Micro* micro_bf16() {
 #endif
 }
 
+const Micro* micro_i16() {
+#if defined(__x86_64__)
+  static const Micro* micro =
+      &micro_f32() == &avx512::micro_f32 && __builtin_cpu_supports("avx512vnni") ? &avx512vnni::micro_i16 : nullptr;
+  return micro;
+#else
+  return nullptr;
+#endif
+}
+
+const Micro* integer_micro_for(int a_dtype, int b_dtype) {
+  const auto fits = [](int dtype) {
+    return dtype == NPU_BOOL || dtype == NPU_U8 || dtype == NPU_I8 || dtype == NPU_I16;
+  };
+  return fits(a_dtype) && fits(b_dtype) ? micro_i16() : nullptr;
+}
+
 const Micro& micro_for(int a_dtype, int b_dtype) {
   return a_dtype == NPU_BF16 && b_dtype == NPU_BF16 && micro_bf16() ? *micro_bf16() : micro_f32();
 }
 
 namespace {
 
+// n elements as 16-bit words.
+void load_half(int dtype, const char* from, int64_t stride, int64_t n, uint16_t* to) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(from);
+  switch (dtype) {
+    case NPU_BOOL:
+      for (int64_t i = 0; i < n; ++i) to[i] = bytes[i * stride] != 0;
+      return;
+    case NPU_U8:
+      for (int64_t i = 0; i < n; ++i) to[i] = bytes[i * stride];
+      return;
+    case NPU_I8:
+      for (int64_t i = 0; i < n; ++i) to[i] = uint16_t(int16_t(int8_t(bytes[i * stride])));
+      return;
+    default:
+      return load_line<uint16_t>(dtype, from, stride, n, to);
+  }
+}
+
 // One strip, `pitch` words from one word of k to the next.
 void pack_strip(const Micro& micro, const Matrix& m, int64_t line, int64_t lines, int64_t k0, int64_t k, int64_t pitch,
                 uint32_t* to) {
   const int64_t size = npu::dtype_size(m.dtype);
   const char* from = m.data + (line * m.row + k0 * m.col) * size;
-  if (m.dtype == (micro.depth == 2 ? NPU_BF16 : NPU_F32)) {
+  if (micro.depth == 2 ? size == 2 : m.dtype == NPU_F32) {  // the elements of the words, as they are
     if (m.col == 1) return micro.deep(from, m.row, lines, k, pitch, to);
     if (m.row == 1) return micro.wide(from, m.col, lines, k, pitch, to);
   }
@@ -51,27 +86,23 @@ void pack_strip(const Micro& micro, const Matrix& m, int64_t line, int64_t lines
   constexpr int64_t kPiece = 64;
   constexpr int64_t kLines = 32;
   uint32_t copy[kPiece * kLines];
-  const bool along = std::abs(m.col) <= std::abs(m.row);
+  const bool along = std::abs(m.col) <= std::abs(m.row) || m.row == 0;
   for (int64_t p = 0; p < k; p += kPiece) {
     const int64_t n = std::min(kPiece, k - p);
     const char* piece = from + p * m.col * size;
-    if (micro.depth == 2) {
-      auto* half = reinterpret_cast<uint16_t*>(copy);
-      const auto* source = reinterpret_cast<const uint16_t*>(piece);
-      for (int64_t i = 0; i < lines; ++i) {
-        for (int64_t q = 0; q < n; ++q) half[i * kPiece + q] = source[i * m.row + q * m.col];
-      }
-    } else if (along) {
-      for (int64_t i = 0; i < lines; ++i) {
-        load_line<float>(m.dtype, piece + i * m.row * size, m.col, n, reinterpret_cast<float*>(copy) + i * kPiece);
-      }
-    } else {
-      for (int64_t q = 0; q < n; ++q) {
-        load_line<float>(m.dtype, piece + q * m.col * size, m.row, lines, reinterpret_cast<float*>(copy) + q * kLines);
+    auto* half = reinterpret_cast<uint16_t*>(copy);
+    auto* wide = reinterpret_cast<float*>(copy);
+    for (int64_t i = 0; i < (along ? lines : n); ++i) {
+      const char* line = piece + i * (along ? m.row : m.col) * size;
+      const int64_t step = along ? m.col : m.row, count = along ? n : lines, pitch_of_copy = along ? kPiece : kLines;
+      if (micro.depth == 2) {
+        load_half(m.dtype, line, step, count, half + i * pitch_of_copy);
+      } else {
+        load_line<float>(m.dtype, line, step, count, wide + i * pitch_of_copy);
       }
     }
     uint32_t* out = to + p / micro.depth * pitch;
-    if (micro.depth == 2 || along) {
+    if (along) {
       micro.deep(copy, kPiece, lines, n, pitch, out);
     } else {
       micro.wide(copy, kLines, lines, n, pitch, out);
@@ -100,13 +131,25 @@ void pack_cols(const Micro& micro, const Matrix& matrix, int64_t line, int64_t l
 }
 
 void multiply(const Micro& micro, const uint32_t* a, int64_t strip, const uint32_t* b, int64_t m, int64_t n, int64_t k,
-              float* c, int64_t ldc, bool accumulate) {
+              void* c, int64_t ldc, bool accumulate) {
   const int64_t words = micro.words(k);
   for (int64_t j = 0; j < n; j += micro.cols) {
     for (int64_t i = 0; i < m; i += strip) {
-      micro.tile(words, a + i * words, b + j * words, c + i * ldc + j, ldc, std::min(strip, m - i),
+      micro.tile(words, a + i * words, b + j * words, static_cast<float*>(c) + i * ldc + j, ldc, std::min(strip, m - i),
                  std::min<int64_t>(micro.cols, n - j), accumulate);
     }
+  }
+}
+
+void packed_gemm(const Micro& micro, const Matrix& a, const Matrix& b, bool accumulate, float* c, int64_t ldc) {
+  const Depth depth(micro, a.cols);
+  const int64_t strip = even_rows(micro, a.rows), words = std::min(kBlockWords, micro.words(a.cols));
+  Scratch a_space(sizeof(uint32_t) * a.rows * words), b_space(sizeof(uint32_t) * padded_cols(micro, b.rows) * words);
+  for (int64_t i = 0; i < depth.count(); ++i) {
+    pack_rows(micro, a, 0, a.rows, i * depth.block, depth.size(i), strip, a_space.as<uint32_t>());
+    pack_cols(micro, b, 0, b.rows, i * depth.block, depth.size(i), b_space.as<uint32_t>());
+    multiply(micro, a_space.as<uint32_t>(), strip, b_space.as<uint32_t>(), a.rows, b.rows, depth.size(i), c, ldc,
+             accumulate || i > 0);
   }
 }
 

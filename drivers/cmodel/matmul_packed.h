@@ -30,8 +30,10 @@ inline int64_t padded_cols(const Micro& micro, int64_t cols) {
   return (cols + half - 1) / half * half;
 }
 
-// The words that hold elements of `a` and `b`, both of these types.
+// The words for a product that accumulates in F32.
 const Micro& micro_for(int a_dtype, int b_dtype);
+// The words for a product of small integers that accumulates in I32; nullptr: there is no better way than blas.h.
+const Micro* integer_micro_for(int a_dtype, int b_dtype);
 
 // Elements [k0, k0 + k) of `lines` lines from `line` on, of a matrix with lines as rows, into strips. Rows of A: strips
 // of `strip`, the last one as narrow as it is. Columns of B: strips of micro.cols, the last one padded.
@@ -42,6 +44,9 @@ void pack_cols(const Micro& micro, const Matrix& matrix, int64_t line, int64_t l
 
 // c[m, n] (+)= the product of one block of k, from strips of `strip` rows of A and strips of B.
 void multiply(const Micro& micro, const uint32_t* a, int64_t strip, const uint32_t* b, int64_t m, int64_t n, int64_t k,
-              float* c, int64_t ldc, bool accumulate);
+              void* c, int64_t ldc, bool accumulate);
+
+// c[m, n] (+)= a[m, k] * b[n, k] with both packed on the way, on the calling thread.
+void packed_gemm(const Micro& micro, const Matrix& a, const Matrix& b, bool accumulate, float* c, int64_t ldc);
 
 }  // namespace cmodel::blas

@@ -1,7 +1,8 @@
-// Products on packed register tiles: which operand is packed when, and who computes which tile.
+// Products on packed register tiles (matmul_packed.h): which operand is packed when, and who computes which tile.
 #include <algorithm>
 #include <optional>
 
+#include "drivers/cmodel/blas.h"
 #include "drivers/cmodel/matmul.h"
 #include "drivers/cmodel/matmul_packed.h"
 #include "drivers/cmodel/pool.h"
@@ -20,27 +21,40 @@ Matrix transposed(const Matrix& m) {
   return {m.data, m.dtype, m.cols, m.rows, m.col, m.row};
 }
 
-// One product of a batch. The smaller operand is packed once, for all; the larger one in pieces, by whoever needs one.
+// Register tiles are wide and their rows come one by one, so a product of few columns is better computed transposed.
+bool better_transposed(const Problem& p, const Micro& micro) {
+  const Operand& out = p.job.operands[2];
+  if (!p.job.program && out.stride[p.rank - 1] != 1 && out.stride[p.rank - 2] == 1) return true;
+  const auto cost = [&](int64_t rows, int64_t cols) { return rows * blas::padded_cols(micro, cols); };
+  return cost(p.n, p.m) * 5 < cost(p.m, p.n) * 4;
+}
+
+// One product of a batch: left[m, k] * right[n, k], which are A and B or, where `flipped`, B and A. The smaller
+// operand is packed once, for all; the larger one in pieces, by whoever needs one.
 struct Product {
   const Problem& p;
   const Micro& micro;
   Depth depth;
-  int64_t strip;         // rows of A in one
-  bool rows_shared;      // A is the operand that is packed once
+  bool flipped;  // the result is computed transposed
+  int64_t m, n;
+  int64_t strip;         // rows in one
+  bool rows_shared;      // the left operand is the one that is packed once
   int64_t rows, cols;    // of a tile
   bool direct;           // tiles go straight to memory
-  int64_t out_row;       // then: elements from row to row
+  int64_t out_row;       // then: elements from row to row of a tile
   int64_t shared_lines;  // as they are stored
 
   Product(const Problem& p, const Micro& micro, int threads)
-      : p(p), micro(micro), depth(micro, p.k), strip(blas::even_rows(micro, p.m)), rows_shared(p.m <= p.n) {
-    rows = std::min(p.m, kTileRows / strip * strip);
-    cols = std::min(p.n, kTileCols);
-    // Enough tiles for the threads to share evenly; the larger operand is cut first, because that costs nothing.
-    const auto tiles = [&] { return ((p.m + rows - 1) / rows) * ((p.n + cols - 1) / cols); };
+      : p(p), micro(micro), depth(micro, p.k), flipped(better_transposed(p, micro)) {
+    m = flipped ? p.n : p.m;
+    n = flipped ? p.m : p.n;
+    strip = blas::even_rows(micro, m);
+    rows_shared = m <= n;
+    rows = std::min(m, kTileRows / strip * strip);
+    cols = std::min(n, kTileCols);
+    // Enough tiles for the threads to share evenly.
     while (threads > 1 && tiles() < 4 * threads && rows * cols * p.k > 2 * kTaskWork) {
-      const bool cut_cols = cols > micro.cols && (cols >= rows || rows <= strip);
-      if (cut_cols) {
+      if (cols > micro.cols && (cols >= rows || rows <= strip)) {
         cols = (cols / 2 + micro.cols - 1) / micro.cols * micro.cols;
       } else if (rows > strip) {
         rows = (rows / 2 + strip - 1) / strip * strip;
@@ -49,33 +63,37 @@ struct Product {
       }
     }
     const Operand& out = p.job.operands[2];
-    direct = !p.job.program && out.dtype == NPU_F32 && (out.stride[p.rank - 1] == 1 || p.n == 1);
-    out_row = direct ? out.stride[p.rank - 2] : 0;
-    shared_lines = rows_shared ? p.m : blas::padded_cols(micro, p.n);
+    const int64_t along = out.stride[flipped ? p.rank - 2 : p.rank - 1];
+    direct = !p.job.program && out.dtype == p.acc_dtype && (along == 1 || n == 1);
+    out_row = direct ? out.stride[flipped ? p.rank - 1 : p.rank - 2] : 0;
+    shared_lines = rows_shared ? m : blas::padded_cols(micro, n);
   }
 
+  Matrix left(const Batch& batch) const { return flipped ? transposed(batch.b) : batch.a; }
+  Matrix right(const Batch& batch) const { return flipped ? batch.a : transposed(batch.b); }
+
   size_t shared_bytes() const { return sizeof(uint32_t) * shared_lines * (micro.words(p.k) + 1); }
-  int64_t row_tiles() const { return (p.m + rows - 1) / rows; }
-  int64_t col_tiles() const { return (p.n + cols - 1) / cols; }
+  int64_t row_tiles() const { return (m + rows - 1) / rows; }
+  int64_t col_tiles() const { return (n + cols - 1) / cols; }
   int64_t tiles() const { return row_tiles() * col_tiles(); }
   int64_t at_block(int64_t block) const { return block * blas::kBlockWords * shared_lines; }
 
   // Strips [first, last) of the shared operand.
   void pack_shared(const Batch& batch, int64_t first, int64_t last, uint32_t* to) const {
     const int64_t unit = rows_shared ? strip : micro.cols;
-    const int64_t line = first * unit, lines = std::min(rows_shared ? p.m : p.n, last * unit) - line;
+    const int64_t line = first * unit, lines = std::min(rows_shared ? m : n, last * unit) - line;
     for (int64_t b = 0; b < depth.count(); ++b) {
       uint32_t* at = to + at_block(b) + line * micro.words(depth.size(b));
       if (rows_shared) {
-        blas::pack_rows(micro, batch.a, line, lines, b * depth.block, depth.size(b), strip, at);
+        blas::pack_rows(micro, left(batch), line, lines, b * depth.block, depth.size(b), strip, at);
       } else {
-        blas::pack_cols(micro, transposed(batch.b), line, lines, b * depth.block, depth.size(b), at);
+        blas::pack_cols(micro, right(batch), line, lines, b * depth.block, depth.size(b), at);
       }
     }
   }
   int64_t shared_strips() const {
     const int64_t unit = rows_shared ? strip : micro.cols;
-    return ((rows_shared ? p.m : p.n) + unit - 1) / unit;
+    return ((rows_shared ? m : n) + unit - 1) / unit;
   }
 
   // Tiles [first, last), those that need the same piece of the larger operand one after the other.
@@ -91,7 +109,7 @@ struct Product {
     for (int64_t t = first; t < last; ++t) {
       const int64_t outer = t / inner;
       const int64_t m0 = (rows_shared ? t % inner : outer) * rows, n0 = (rows_shared ? outer : t % inner) * cols;
-      const int64_t mb = std::min(rows, p.m - m0), nb = std::min(cols, p.n - n0);
+      const int64_t mb = std::min(rows, m - m0), nb = std::min(cols, n - n0);
       float* acc = direct ? reinterpret_cast<float*>(batch.out) + m0 * out_row + n0 : acc_space->as<float>();
       const int64_t ld = direct ? out_row : nb;
       for (int64_t b = 0; b < depth.count(); ++b) {
@@ -99,26 +117,52 @@ struct Product {
         uint32_t* piece = own + (keep ? b * blas::kBlockWords * own_lines : 0);
         const uint32_t* block = shared + at_block(b) + (rows_shared ? m0 : n0) * words;
         if (packed != outer && rows_shared) {
-          blas::pack_cols(micro, transposed(batch.b), n0, nb, b * depth.block, k, piece);
+          blas::pack_cols(micro, right(batch), n0, nb, b * depth.block, k, piece);
         } else if (packed != outer) {
-          blas::pack_rows(micro, batch.a, m0, mb, b * depth.block, k, strip, piece);
+          blas::pack_rows(micro, left(batch), m0, mb, b * depth.block, k, strip, piece);
         }
         blas::multiply(micro, rows_shared ? block : piece, strip, rows_shared ? piece : block, mb, nb, k, acc, ld,
                        b > 0);
       }
       if (keep) packed = outer;
-      if (!direct) finish(p, batch, m0, mb, n0, nb, acc, ld);
+      if (!direct) finish_tile(batch, m0, mb, n0, nb, acc);
     }
+  }
+
+  void finish_block(const Batch& batch, int64_t m0, int64_t mb, int64_t n0, int64_t nb, const void* acc) const {
+    if (p.acc_dtype == NPU_F32) {
+      finish(p, batch, m0, mb, n0, nb, static_cast<const float*>(acc), nb);
+    } else {
+      finish(p, batch, m0, mb, n0, nb, static_cast<const uint32_t*>(acc), nb);
+    }
+  }
+
+  void finish_tile(const Batch& batch, int64_t m0, int64_t mb, int64_t n0, int64_t nb, const float* acc) const {
+    if (!flipped) return finish_block(batch, m0, mb, n0, nb, acc);
+    const Operand& out = p.job.operands[2];
+    const Micro& plain = blas::micro_f32();
+    const int64_t row = out.stride[p.rank - 2];
+    if (!p.job.program && out.dtype == p.acc_dtype && out.stride[p.rank - 1] == 1 && row >= mb) {
+      return plain.deep(acc, nb, mb, nb, row, reinterpret_cast<uint32_t*>(batch.out) + n0 * row + m0);
+    }
+    Scratch turned_space(sizeof(float) * mb * nb);
+    plain.deep(acc, nb, mb, nb, mb, turned_space.as<uint32_t>());
+    finish_block(batch, n0, nb, m0, mb, turned_space.as<void>());
   }
 };
 
 }  // namespace
 
 bool try_packed(const Problem& p) {
-  if (p.acc_dtype != NPU_F32 || p.k == 0) return false;
-  const Operand* operands = p.job.operands;
-  const Micro& micro = blas::micro_for(operands[0].dtype, operands[1].dtype);
-  if (p.m * p.n <= 512 && p.m * p.n * p.k <= 4096) return false;  // packing costs more than the product
+  const int a_dtype = p.job.operands[0].dtype, b_dtype = p.job.operands[1].dtype;
+  const Micro* words = p.acc_dtype == NPU_F32   ? &blas::micro_for(a_dtype, b_dtype)
+                       : p.acc_dtype == NPU_I32 ? blas::integer_micro_for(a_dtype, b_dtype)
+                                                : nullptr;
+  if (!words || p.k == 0) return false;
+  if (words == &blas::base::micro_f32 && blas::have_openblas()) return false;  // it knows more processors than we do
+  // Of a tiny product packing is the larger part; two to a word have to be converted anyway.
+  if (p.m * p.n <= 512 && p.m * p.n * p.k <= (words->depth == 2 ? 512 : 4096)) return false;
+  const Micro& micro = *words;
   const int64_t each = p.m * p.n * p.k;
   const int threads = each * p.batches <= kSerialWork ? 1 : pool_threads();
   const bool by_batch = threads == 1 || p.batches >= 4 * threads;

@@ -324,23 +324,28 @@ void test_conv(int64_t largest) {
   });
 }
 
-// An infinity in the tensor that the kernel slides over reaches the results that read it and no others.
+// An infinity reaches the results that read it and no others, whichever operand holds it: padding takes no part.
 void test_conv_keeps_infinity_in_place() {
   for (uint32_t mode = 0; mode < 3; ++mode) {
     Case c;
     npu_conv& v = c.command.u.conv;
-    v = {mode, 2, 2, 3, 7, 1, {9, 11}, {5, 6}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, NPU_F32, 0, {}};
-    const Shape in{2, 3, 9, 11}, weight{7, 3, 3, 3}, out{2, 7, 5, 6};
+    const int64_t in_channels = pick<int64_t>({1, 3, 16}), out_channels = pick<int64_t>({1, 7, 32});
+    v = {mode, 2, 2, in_channels, out_channels, 1, {9, 11}, {5, 6}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, NPU_F32, 0, {}};
+    const Shape in{2, in_channels, 9, 11}, weight{out_channels, in_channels, 3, 3}, out{2, out_channels, 5, 6};
     const Shape& result = mode == 0 ? out : mode == 1 ? in : weight;
     c.command.kind = NPU_CONV;
     c.command.rank = 4;
     std::copy(result.begin(), result.end(), c.command.size);
-    c.tensors.emplace_back(NPU_F32, mode == 0 ? in : out, Tensor::kDense);
-    c.tensors.emplace_back(NPU_F32, mode == 2 ? in : weight, Tensor::kDense);
+    const int dtype = pick<int>({NPU_F32, NPU_BF16});
+    c.tensors.emplace_back(dtype, mode == 0 ? in : out, Tensor::kDense);
+    c.tensors.emplace_back(dtype, mode == 2 ? in : weight, Tensor::kDense);
     for (Tensor& t : c.tensors) t.fill();
     c.tensors.emplace_back(NPU_F32, result, Tensor::kDense);
-    Tensor& source = c.tensors[mode == NPU_CONV_GRAD_WEIGHT ? 1 : 0];
-    reinterpret_cast<float*>(source.data())[uniform(0, source.count() - 1)] = std::numeric_limits<float>::infinity();
+    Tensor& holder = c.tensors[uniform(0, 1)];
+    npu::Value infinity{};
+    infinity.f64 = chance(80) ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
+    npu::store_value(holder.bytes.data() + uniform(0, holder.count() - 1) * npu::dtype_size(dtype), dtype, infinity,
+                     NPU_F64);
     std::vector<Tensor> ours = c.tensors, theirs = c.tensors;
     bool ok = c.run_cmodel(ours) && c.run_reference(theirs);
     const float *a = reinterpret_cast<float*>(ours[2].data()), *b = reinterpret_cast<float*>(theirs[2].data());
@@ -348,7 +353,8 @@ void test_conv_keeps_infinity_in_place() {
       ok = ok && (a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i])));
     if (!ok) {
       ++failures;
-      std::printf("differs: infinity in conv mode %u\n", mode);
+      std::printf("differs: infinity in conv mode %u, operand %d of %s\n", mode, int(&holder - c.tensors.data()),
+                  npu::dtype_name(dtype));
     }
   }
 }
@@ -397,7 +403,7 @@ int main(int argc, char** argv) {
     cmodel::set_pool_threads(threads);
     for (int i = 0; i < rounds; ++i) test_matmul(i % 20 == 0 ? 130 : 24);
     for (int i = 0; i < rounds; ++i) test_conv(i % 10 == 0 ? 30 : 12);
-    for (int i = 0; i < 20; ++i) test_conv_keeps_infinity_in_place();
+    for (int i = 0; i < 60; ++i) test_conv_keeps_infinity_in_place();
     for (const int dtype : {NPU_F32, NPU_F64, NPU_BF16, NPU_F16}) {
       test_accuracy(dtype, 300, 200, 700);
       test_accuracy(dtype, 1, 3000, 150);
