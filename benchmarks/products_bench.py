@@ -2,7 +2,7 @@
 
 Blocks alternate, the ratio is that of the shortest blocks (a busy machine only ever adds time); larger is better.
 
-python benchmarks/products_bench.py [--threads N] [--dtypes float32,bfloat16] [--seconds S] [--cpu-time] [part of a name ...]
+python benchmarks/products_bench.py [--threads N] [--dtypes float32,bfloat16] [--cpu-time] [part of a name ...]
 """
 
 import argparse
@@ -103,9 +103,8 @@ def convolutions(torch, rand):
         rank, groups = len(size), options.get("groups", 1)
         layout = dict(memory_format=torch.channels_last) if channels_last else {}
         x = rand(n, c, *size).contiguous(**layout)
-        w = (rand(c, o // groups, *[kernel] * rank) if transposed else rand(o, c // groups, *[kernel] * rank)).contiguous(
-            **layout
-        )
+        channels = (c, o // groups) if transposed else (o, c // groups)
+        w = rand(*channels, *[kernel] * rank).contiguous(**layout)
         name = f"conv_transpose{rank}d" if transposed else f"conv{rank}d"
         forward = lambda: getattr(torch.nn.functional, name)(x, w, **options)  # noqa: E731
         y = torch.ones_like(forward())

@@ -66,8 +66,9 @@ void emit(const Context& context, int64_t n, int64_t channel, int64_t channels, 
     row_ld = cols;
     rows = 1;
   }
-  char* first =
-      out.data + (n * out.stride[0] + channel * out.stride[1] + z * out.stride[2] + y0 * out.stride[3] + x0 * out.stride[4]) * size;
+  char* first = out.data + (n * out.stride[0] + channel * out.stride[1] + z * out.stride[2] + y0 * out.stride[3] +
+                            x0 * out.stride[4]) *
+                               size;
   if constexpr (std::is_same_v<T, float>) {
     if (out.stride[1] == 1 && channels > 1 && out.stride[4] >= channels) {
       for (int64_t y = 0; y < rows; ++y) {

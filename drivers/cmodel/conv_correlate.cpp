@@ -86,7 +86,8 @@ struct Columns {
         for (const int64_t tap : taps) {
           const bool next = !columns.empty() && columns.back().height < kColumnHeight &&
                             offsets[tap] == columns.back().offset + columns.back().height * pitch &&
-                            tap % width == order.back() % width && tap / (width * height) == order.back() / (width * height);
+                            tap % width == order.back() % width &&
+                            tap / (width * height) == order.back() / (width * height);
           if (next) {
             ++columns.back().height;
           } else {
@@ -109,10 +110,9 @@ struct Columns {
 
 ColumnKernel column_kernel() {
 #if defined(__x86_64__)
-  static const ColumnKernel kernel =
-      &blas::kernel_set() == &blas::avx512::kernel_set ? avx512::columns
-      : &blas::kernel_set() == &blas::avx2::kernel_set ? avx2::columns
-                                                       : base::columns;
+  static const ColumnKernel kernel = &blas::kernel_set() == &blas::avx512::kernel_set ? avx512::columns
+                                     : &blas::kernel_set() == &blas::avx2::kernel_set ? avx2::columns
+                                                                                      : base::columns;
   return kernel;
 #else
   return base::columns;

@@ -26,10 +26,9 @@ void product(int64_t outputs, int64_t depth, int64_t positions, const E* grad, c
   if constexpr (std::is_same_v<T, float>) {
     constexpr int kType = sizeof(E) == 2 ? NPU_BF16 : NPU_F32;
     if (positions > 0) {
-      blas::packed_gemm(blas::micro_for(kType, kType),
-                        {reinterpret_cast<const char*>(grad), kType, outputs, positions, ld, 1},
-                        {reinterpret_cast<const char*>(column), kType, depth, positions, ld, 1}, accumulate, sum,
-                        sum_ld);
+      blas::packed_gemm(
+          blas::micro_for(kType, kType), {reinterpret_cast<const char*>(grad), kType, outputs, positions, ld, 1},
+          {reinterpret_cast<const char*>(column), kType, depth, positions, ld, 1}, accumulate, sum, sum_ld);
     } else if (!accumulate) {
       for (int64_t o = 0; o < outputs; ++o) std::fill_n(sum + o * sum_ld, depth, T(0));
     }

@@ -65,8 +65,8 @@ struct Plan {
   }
 };
 
-// Packs strips [first, last) of the weights of one part, counted over groups. The k of a block is [tap][word of channels],
-// so that taps at either end can be left out.
+// Packs strips [first, last) of the weights of one part, counted over groups. The k of a block is [tap][word of
+// channels], so that taps at either end can be left out.
 template <class E>
 void pack_weights(const Plan& plan, const Part& part, const Weights& weights, int64_t first, int64_t last,
                   uint32_t* out) {
@@ -88,7 +88,8 @@ void pack_weights(const Plan& plan, const Part& part, const Weights& weights, in
         const E* channels = from + r * weights.result_stride() + c0 * step;
         // [word of channels][tap], then turned.
         if (dense) {
-          plan.micro.wide(channels, step, taps, std::min(words * plan.micro.depth, plan.sources - c0), taps, by_channel);
+          plan.micro.wide(channels, step, taps, std::min(words * plan.micro.depth, plan.sources - c0), taps,
+                          by_channel);
         } else {
           for (int64_t w = 0; w < words; ++w) {
             const E* channel = channels + w * plan.micro.depth * step;
@@ -134,8 +135,8 @@ void pack_positions(const Micro& micro, const std::vector<Segment>& segments, in
 }
 
 // As blas::multiply, of `words` words from `from` on where strips of A hold `all`.
-void multiply(const Micro& micro, const uint32_t* a, int64_t strip, int64_t all, int64_t from, const uint32_t* b, int64_t m,
-              int64_t n, int64_t words, float* c, int64_t ldc, bool accumulate) {
+void multiply(const Micro& micro, const uint32_t* a, int64_t strip, int64_t all, int64_t from, const uint32_t* b,
+              int64_t m, int64_t n, int64_t words, float* c, int64_t ldc, bool accumulate) {
   for (int64_t j = 0; j < n; j += micro.cols) {
     for (int64_t i = 0; i < m; i += strip) {
       const int64_t rows = std::min(strip, m - i);
@@ -151,8 +152,8 @@ struct Area {
   int64_t first_tap, last_tap;
 };
 
-// Positions in areas of at most so many, those with the same taps one after the other. `split`: lines at the upper and lower
-// edge become areas of their own.
+// Positions in areas of at most so many, those with the same taps one after the other. `split`: lines at the upper and
+// lower edge become areas of their own.
 std::vector<Area> areas_of(const Pieces& pieces, const Axis& y_axis, bool split) {
   std::vector<Area> areas;
   const int64_t taps = int64_t(y_axis.taps.size());

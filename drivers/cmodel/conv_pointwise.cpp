@@ -7,7 +7,8 @@
 namespace cmodel::conv {
 namespace {
 
-// The distance between neighbouring points when z, y and x together walk memory evenly (or nowhere); false: they do not.
+// The distance between neighbouring points when z, y and x together walk memory evenly (or nowhere); false: they do
+// not.
 bool point_stride(const Tensor& tensor, const int64_t* size, int64_t* stride) {
   int64_t expected = 0;
   bool any = false;
@@ -41,7 +42,8 @@ bool try_pointwise(const Context& context, const Tensor& source, const Weights& 
   const int64_t points = shape.in_size[0] * shape.in_size[1] * shape.in_size[2];
   const int64_t sources = weights.swapped ? shape.out_channels : shape.in_channels;
   const int64_t results = weights.swapped ? shape.in_channels : shape.out_channels;
-  if (sources * results < 64 || uses_index(context.job)) return false;  // depthwise and nearly so: the window kernel wins
+  if (sources * results < 64 || uses_index(context.job))
+    return false;  // depthwise and nearly so: the window kernel wins
 
   // Every operand as [batch, group, channel, point].
   struct View {

@@ -89,7 +89,8 @@ void Window<T>::lines(int64_t z, int64_t y0, int64_t rows, int64_t x0, int64_t c
         for (int64_t r = 0; r < needed_rows; ++r) {
           const int64_t sy = (y0 + r) * ay.source_step + y_.least + y_residue;
           const bool inside = sz >= 0 && sz < az.source_size && sy >= 0 && sy < ay.source_size && begin < end;
-          // Lines of a narrower tile end at needed_cols; what follows up to the pitch is read, and its products dropped.
+          // Lines of a narrower tile end at needed_cols; what follows up to the pitch is read, and its products
+          // dropped.
           body(Line{plane + r * pitch_, inside, needed_cols, begin, end, sz, sy, x_start + begin * ax.source_step});
         }
         plane += plane_;
@@ -106,7 +107,8 @@ void Window<T>::fill(const Tensor& source, int64_t n, int64_t channel, int64_t c
   T* out = space_.template as<T>();
   const char* first = source.data + (n * source.stride[0] + channel * source.stride[1]) * size;
   lines(z, y0, rows, x0, cols, [&](const Line& line) {
-    const char* from = first + (line.z * source.stride[2] + line.y * source.stride[3] + line.x * source.stride[4]) * size;
+    const char* from =
+        first + (line.z * source.stride[2] + line.y * source.stride[3] + line.x * source.stride[4]) * size;
     T* to = out + line.at;
     for (int64_t c = 0; c < count; ++c, to += channel_size_, from += source.stride[1] * size) {
       if (!line.inside) {
@@ -143,7 +145,8 @@ void Window<T>::fill_words(const blas::Micro& micro, int64_t slot, const Tensor&
       if (!line.inside) return;
     }
     to += line.begin;
-    const char* from = first + (line.z * source.stride[2] + line.y * source.stride[3] + line.x * source.stride[4]) * size;
+    const char* from =
+        first + (line.z * source.stride[2] + line.y * source.stride[3] + line.x * source.stride[4]) * size;
     const int64_t length = line.end - line.begin;
     if (native && source.stride[1] == 1) {  // channels last: points are lines, channels run along memory
       micro.deep(from, step, length, count, channel_size_, to);

@@ -298,13 +298,13 @@ namespace cmodel {
 bool run_matmul(const Job& job, Failure& failure) {
   const int rank = job.command.rank;
   matmul::Problem p{job,
-            rank,
-            rank - 2,
-            1,
-            job.command.size[rank - 2],
-            job.command.size[rank - 1],
-            job.command.u.matmul.k,
-            job.command.u.matmul.acc_dtype};
+                    rank,
+                    rank - 2,
+                    1,
+                    job.command.size[rank - 2],
+                    job.command.size[rank - 1],
+                    job.command.u.matmul.k,
+                    job.command.u.matmul.acc_dtype};
   for (int d = 0; d < p.batch_rank; ++d) p.batches *= job.command.size[d];
   if (p.batches * p.m * p.n == 0) return true;
   try {

@@ -32,8 +32,8 @@ template <class T>
 void finish(const Problem& p, const Batch& batch, int64_t m0, int64_t mb, int64_t n0, int64_t nb, const T* acc,
             int64_t ld);
 
-// Products that accumulate in F32, or of small integers in I32, on packed register tiles (matmul_micro.h). False: another
-// way is better, and nothing was done.
+// Products that accumulate in F32, or of small integers in I32, on packed register tiles (matmul_micro.h). False:
+// another way is better, and nothing was done.
 bool try_packed(const Problem& p);
 
 }  // namespace cmodel::matmul

@@ -1,6 +1,6 @@
 // Register tiles of packed products and the packing that feeds them, built once per instruction set and chosen at run
-// time. Packed operands consist of 32-bit words: one f32, or two bf16 or 16-bit integers that are neighbours along k, which
-// is what dot product instructions read.
+// time. Packed operands consist of 32-bit words: one f32, or two bf16 or 16-bit integers that are neighbours along k,
+// which is what dot product instructions read.
 #pragma once
 #include <cstdint>
 

@@ -1,5 +1,5 @@
-// The bodies behind matmul_micro.h, included once per instruction set with KERNEL_ISA, KERNEL_BYTES and MICRO_NAME set, and
-// MICRO_BF16 or MICRO_I16 where words hold two elements of 16 bits.
+// The bodies behind matmul_micro.h, included once per instruction set with KERNEL_ISA, KERNEL_BYTES and MICRO_NAME set,
+// and MICRO_BF16 or MICRO_I16 where words hold two elements of 16 bits.
 #include "drivers/cmodel/matmul_micro.h"
 #include "drivers/cmodel/matmul_vector.h"
 
@@ -191,7 +191,8 @@ inline void zip(const uint16_t* even, const uint16_t* odd, int64_t lines, uint32
   if (i < lines) {
     const int64_t left = lines - i;
     const __mmask32 mask = __mmask32((uint64_t(1) << left) - 1);
-    const __m512i a = _mm512_maskz_loadu_epi16(mask, even + i), b = _mm512_maskz_loadu_epi16(odd ? mask : 0, odd ? odd + i : even);
+    const __m512i a = _mm512_maskz_loadu_epi16(mask, even + i),
+                  b = _mm512_maskz_loadu_epi16(odd ? mask : 0, odd ? odd + i : even);
     _mm512_mask_storeu_epi32(to + i, __mmask16(mask), _mm512_permutex2var_epi16(a, low, b));
     if (left > 16) _mm512_mask_storeu_epi32(to + i + 16, __mmask16(mask >> 16), _mm512_permutex2var_epi16(a, high, b));
   }

@@ -184,8 +184,7 @@ bool try_packed(const Problem& p) {
     for (int64_t i = 0; i < p.batches; ++i) {
       const Batch batch = batch_at(p, i);
       if (i == 0 || !once) pack(batch, shared, true);
-      parallel_for(product.tiles(), 1,
-                   [&](int64_t first, int64_t last) { product.run(batch, shared, first, last); });
+      parallel_for(product.tiles(), 1, [&](int64_t first, int64_t last) { product.run(batch, shared, first, last); });
     }
     return true;
   }

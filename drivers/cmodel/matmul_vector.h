@@ -1,5 +1,5 @@
-// Vectors of the instruction set a file is compiled for: KERNEL_ISA is the namespace, KERNEL_BYTES the size of a vector.
-// Includes no standard library template: the linker could keep the copy of a wider set.
+// Vectors of the instruction set a file is compiled for: KERNEL_ISA is the namespace, KERNEL_BYTES the size of a
+// vector. Includes no standard library template: the linker could keep the copy of a wider set.
 #pragma once
 #include <stdint.h>
 #if defined(__AVX2__)
