@@ -9,7 +9,17 @@ import warnings
 
 from torch_npu.version import __version__
 
-__all__ = ["__version__", "config", "drivers", "fallback", "include_path", "native", "native_report", "npu"]
+__all__ = [
+    "__version__",
+    "config",
+    "drivers",
+    "fallback",
+    "include_path",
+    "native",
+    "native_report",
+    "npu",
+    "npu_fusion_attention",
+]
 
 _ready = False
 
@@ -45,6 +55,8 @@ def __getattr__(name: str):
         return importlib.import_module(f"torch_npu.{name}")
     if name in ("drivers", "driver_error", "include_path"):
         return getattr(importlib.import_module("torch_npu._info"), name)
+    if name == "npu_fusion_attention":
+        return importlib.import_module("torch_npu.attention").npu_fusion_attention
     if name == "native_report":
         return importlib.import_module("torch_npu.native").report
     raise AttributeError(f"module 'torch_npu' has no attribute {name!r}")

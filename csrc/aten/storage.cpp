@@ -1,4 +1,4 @@
-// Changing the storage behind a tensor: set_, resize_, record_stream.
+// Changing the storage behind a tensor: set_, resize_, what `tensor.data = other` asks, record_stream.
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
@@ -63,6 +63,16 @@ at::Tensor& set_to_empty(at::Tensor& self) {
   return set_source_storage_offset(self, std::move(storage), 0, {0}, {});
 }
 
+// May `self` become `from` in place? Module.to asks, to move a parameter and keep the object: without it a parameter
+// that two modules share would be moved twice and be shared no longer. PyTorch leaves the answer to the device.
+bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
+  const auto dense = [](const at::Tensor& tensor) {
+    return tensor.layout() == at::kStrided && !tensor.is_quantized() && !tensor.is_nested() &&
+           (tensor.is_cpu() || tensor.is_privateuseone());
+  };
+  return (dense(self) && dense(from)) || self.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(from.key_set());
+}
+
 void record_stream(at::Tensor& self, c10::Stream stream) {
   c10::getDeviceAllocator(c10::kPrivateUse1)->recordStream(self.storage().data_ptr(), stream);
 }
@@ -75,6 +85,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_.source_Storage", TORCH_FN(static_cast<at::Tensor& (*)(at::Tensor&, at::Storage)>(at::native::set_)));
   m.impl("set_.source_Tensor", TORCH_FN(at::native::set_tensor_));
   m.impl("set_.source_Storage_storage_offset", TORCH_FN(set_source_storage_offset));
+  m.impl("_has_compatible_shallow_copy_type", TORCH_FN(has_compatible_shallow_copy_type));
   m.impl("record_stream", TORCH_FN(record_stream));
 }
 
