@@ -17,7 +17,7 @@
 
 // Before 2.13 output setters carried dimension names.
 #if TORCH_NPU_TORCH_MINOR < 13
-#define NPU_NAMES_DECL , at::DimnameList names
+#define NPU_NAMES_DECL , [[maybe_unused]] at::DimnameList names
 #define NPU_NAMES , names
 #else
 #define NPU_NAMES_DECL

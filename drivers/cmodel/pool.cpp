@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "drivers/cmodel/eventcount.h"
+#include "drivers/cmodel/forked.h"
 
 namespace cmodel {
 namespace {
@@ -199,7 +200,7 @@ class Pool {
 
   // The child has no helpers, and slots of other threads of the parent stay taken for ever.
   void after_fork() {
-    for (std::thread& helper : helpers_) helper.detach();
+    for (std::thread& helper : helpers_) abandon(helper);
     helpers_.clear();
     started_.store(0, std::memory_order_relaxed);
     open_.store(0, std::memory_order_relaxed);

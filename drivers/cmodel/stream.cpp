@@ -6,6 +6,7 @@
 
 #include "drivers/cmodel/device.h"
 #include "drivers/cmodel/execute.h"
+#include "drivers/cmodel/forked.h"
 #include "drivers/cmodel/pool.h"
 
 using namespace cmodel;
@@ -164,7 +165,7 @@ void npu_stream::stop_worker() {
   std::lock_guard<std::mutex> lock(submit);
   if (!worker_.joinable()) return;
   if (owner_pid_ != getpid()) {
-    worker_.detach();  // after a fork there is no such thread
+    cmodel::abandon(worker_);
     return;
   }
   stop_.store(true, std::memory_order_release);
