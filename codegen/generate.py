@@ -38,6 +38,8 @@ def programs(entries: list[Entry], namespace: str) -> str:
         for index, variant in enumerate(entry.variants):
             name = kernel_name(entry, index)
             texts = [quote(variant.texts.get(kind)) for kind in ("float", "int", "bool")]
+            if "complex" in variant.texts:
+                texts += [quote(variant.texts["complex"]), hex(variant.pairs)]
             lines += [f"// {line}" for line in variant.source]
             lines += [f"extern TypedKernel {name};", f"constinit TypedKernel {name}({', '.join(texts)});", ""]
     return "\n".join([*lines, "}", ""])
@@ -59,12 +61,18 @@ def parameters(op: Op, used: set[str]) -> str:
 
 def call(entry: Entry, variant: Variant, index: int) -> list[str]:
     kernel = kernel_name(entry, index)
-    params = []
+    condition = f" && ({variant.condition})" if variant.condition else ""
+    params, parts = [], []
     for param in variant.params:
         name, _, type_ = (part.strip() for part in param.partition(":"))
-        params.append(f"call.param({name}{', ' + _TYPES[type_] if type_ else ''})")
-    test = f"call.has({kernel})" + (f" && ({variant.condition})" if variant.condition else "")
-    return [f"    if ({test}) {{", f"      return call.run({kernel}, {{{', '.join(params)}}});", "    }"]
+        params.append(f"call.param({name}{', ' + _TYPES[type_] if type_ in _TYPES else ''})")
+        parts += [params[-1]] if type_ else [f"call.real({name})", f"call.imag({name})"]
+    lines = [f"    if (call.has({kernel}){condition}) {{"]
+    lines += [f"      return call.run({kernel}, {{{', '.join(params)}}});", "    }"]
+    if "complex" in variant.texts:
+        lines += [f"    if (call.has_complex({kernel}){condition}) {{"]
+        lines += [f"      return call.run_complex({kernel}, {{{', '.join(parts)}}});", "    }"]
+    return lines
 
 
 def launch(entry: Entry, op: Op) -> list[str]:
@@ -91,9 +99,13 @@ def own_meta(entry: Entry, op: Op) -> tuple[str, list[str]]:
     if missing := [o for o in operands if o not in op.arguments]:
         raise SystemExit(f"{entry.name}: expected operands out of {op.arguments}, got {missing[0]}")
     name = f"Meta_{op.functional.struct}"
+    listed = ", ".join(f"&{o}" for o in operands)
     return name, [
         f"struct {name} : PointwiseMeta {{",
-        f"  void meta({parameters(op, set(operands))[2:]}) {{ {entry.iterator}({', '.join(operands)}); }}",
+        f"  void meta({parameters(op, set(operands))[2:]}) {{",
+        *([] if entry.complex else [f"    refuse_complex({{{listed}}});"]),
+        f"    {entry.iterator}({', '.join(operands)});",
+        "  }",
         "};",
     ]
 

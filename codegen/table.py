@@ -6,14 +6,17 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from expression import KINDS, TableError, compile_program
+from expression import KINDS, TableError, compile_paired
 
 _ENTRY = re.compile(
     r"^(?P<kernel>kernel\s+)?(?P<name>[\w.]+)\((?P<arguments>[^)]*)\)"
     r"\s*(?:\[(?P<marks>[^\]]*)\])?\s*(?:when\s+(?P<condition>.+?))?\s*:\s+(?P<body>.+)$"
 )
 # How an op without a structured meta builds its iterator: a function of csrc/aten/pointwise.h.
-ITERATORS = ("unary", "unary_float", "unary_bool", "binary", "binary_float", "compare", "ternary")
+ITERATORS = ("unary", "unary_float", "unary_bool", "unary_real", "unary_float_real", "binary", "binary_float")
+ITERATORS += ("compare", "ternary")
+# The kinds that `all` stands for.
+_ALL = ("float", "int", "bool")
 
 
 @dataclass
@@ -25,6 +28,7 @@ class Variant:
     params: list[str]
     texts: dict[str, str]  # kind to program text
     source: list[str]
+    pairs: int = 0  # of the complex program: a bit for each tensor that is two of its operands
 
     @property
     def param_names(self) -> list[str]:
@@ -40,6 +44,10 @@ class Entry:
     iterator: str  # "" for structured ops
     wide: bool
     variants: list[Variant]
+
+    @property
+    def complex(self) -> bool:
+        return any("complex" in v.texts for v in self.variants)
 
     @property
     def identifier(self) -> str:
@@ -67,7 +75,7 @@ def _split(text: str) -> list[str]:
 def _add(entries: dict[str, Entry], match: re.Match[str], line: str) -> None:
     operands, _, params = match["arguments"].partition(";")
     marks = (match["marks"] or "").split()
-    kinds = [m for m in marks if m in KINDS] or (list(KINDS) if "all" in marks else ["float"])
+    kinds = [k for k in KINDS if k in marks or ("all" in marks and k in _ALL)] or ["float"]
     iterator = next((m for m in marks if m in ITERATORS), "")
     if unknown := [m for m in marks if m not in (*KINDS, *ITERATORS, "all", "wide")]:
         raise TableError(f"expected marks out of {', '.join((*KINDS, 'all', 'wide', *ITERATORS))}, got {unknown[0]}")
@@ -76,13 +84,15 @@ def _add(entries: dict[str, Entry], match: re.Match[str], line: str) -> None:
     entry.wide = entry.wide or "wide" in marks
     condition = match["condition"] or ""
     operands, params = _split(operands), _split(params)
-    texts = {k: compile_program(entry.identifier, operands, params, match["body"], k) for k in kinds}
+    made = {k: compile_paired(entry.identifier, operands, params, match["body"], k) for k in kinds}
+    texts, pairs = {k: text for k, (text, _) in made.items()}, made.get("complex", ("", 0))[1]
     last = entry.variants[-1] if entry.variants else None
     if last and (last.condition, last.operands, last.params) == (condition, operands, params):
         last.texts.update({k: t for k, t in texts.items() if k not in last.texts})
         last.source.append(line)
+        last.pairs = last.pairs or pairs
     else:
-        entry.variants.append(Variant(condition, operands, params, texts, [line]))
+        entry.variants.append(Variant(condition, operands, params, texts, [line], pairs))
 
 
 def read_table(path: Path) -> list[Entry]:

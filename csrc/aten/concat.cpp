@@ -7,6 +7,7 @@
 #include <ATen/ops/flip_ops.h>
 #include <ATen/ops/roll_ops.h>
 
+#include "csrc/aten/complex.h"
 #include "csrc/aten/nest.h"
 #include "csrc/aten/structured.h"
 
@@ -48,7 +49,7 @@ void launch_cat(at::meta::structured_cat&, const at::Tensor& out, const at::ITen
 
 // PyTorch has turned the strides of the output round.
 void launch_flip(at::TensorIterator& iter, const bool) {
-  Nest(NPU_COPY, "aten::flip", iter).run_copy();
+  for_each_part(iter.dtype(0), false, [&](Part part) { Nest(NPU_COPY, "aten::flip", iter, part).run_copy(); });
 }
 
 // A rolled dimension is two pieces; copies every combination of them.
@@ -77,7 +78,7 @@ at::Tensor roll_dims(const at::Tensor& self, at::IntArrayRef shifts, at::IntArra
   if (self.numel() == 0) {
     return out;
   }
-  if (self.dim() == 0 || self.element_size() > 8) {
+  if (self.dim() == 0) {
     throw Unsupported("aten::roll");
   }
   at::DimVector total(self.dim(), 0);
@@ -87,7 +88,12 @@ at::Tensor roll_dims(const at::Tensor& self, at::IntArrayRef shifts, at::IntArra
     total[dim] = ((total[dim] + shifts[i]) % size + size) % size;
   }
   at::DimVector sizes(self.sizes());
-  roll_pieces(out, self, total, 0, 0, 0, sizes);
+  if (too_wide(self)) {
+    roll_pieces(real_part(out), real_part(self), total, 0, 0, 0, sizes);
+    roll_pieces(imag_part(out), imag_part(self), total, 0, 0, 0, sizes);
+  } else {
+    roll_pieces(out, self, total, 0, 0, 0, sizes);
+  }
   return out;
 }
 

@@ -1,14 +1,15 @@
 #include "csrc/aten/copy_device.h"
 
 #include <ATen/TensorIterator.h>
-#include <ATen/ops/conj.h>
-#include <ATen/ops/view_as_real_native.h>
 
+#include "csrc/aten/complex.h"
 #include "csrc/aten/fallback.h"
+#include "csrc/aten/map.h"
 #include "csrc/aten/staging.h"
 #include "csrc/aten/types.h"
 #include "csrc/core/launch.h"
 #include "csrc/core/stream.h"
+#include "table/kernels.h"
 
 namespace torch_npu {
 namespace {
@@ -160,16 +161,16 @@ void launch_zero(const at::Tensor& dst) {
   submit(dst.device().index(), command);
 }
 
-// The two floats of each complex number as the last dimension, whatever the bits say.
-at::Tensor parts(const at::Tensor& tensor) {
-  at::Tensor plain = tensor;
-  if (plain.is_conj()) {
-    plain = plain.conj();
-  }
-  if (plain.is_neg()) {
-    plain = plain._neg_view();
-  }
-  return at::native::view_as_real(plain);
+// True where either part is not zero.
+void launch_truth(const at::Tensor& dst, const at::Tensor& src) {
+  auto iter = at::TensorIteratorConfig()
+                  .set_check_mem_overlap(false)
+                  .add_output(dst)
+                  .add_const_input(src)
+                  .resize_outputs(false)
+                  .check_all_same_dtype(false)
+                  .build();
+  launch_map_as(src.scalar_type(), iter, table::truth, kLabel);
 }
 
 void launch_any(const at::Tensor& dst, const at::Tensor& src) {
@@ -179,7 +180,7 @@ void launch_any(const at::Tensor& dst, const at::Tensor& src) {
     launch(dst, src, negate);
   } else if (!dst.is_complex()) {
     if (dst.scalar_type() == at::kBool) {
-      throw Unsupported(kLabel);  // true where either part is not zero
+      return launch_truth(dst, src);
     }
     launch(dst, parts(src).select(-1, 0), negate);
   } else if (!src.is_complex()) {

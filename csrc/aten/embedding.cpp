@@ -4,9 +4,11 @@
 #include <ATen/ops/embedding_dense_backward_ops.h>
 #include <ATen/ops/embedding_renorm_ops.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
+#include "csrc/aten/complex.h"
 #include "csrc/aten/nest.h"
 #include "csrc/aten/structured.h"
 
@@ -58,6 +60,11 @@ at::Tensor embedding_dense_backward(const at::Tensor& grad_output, const at::Ten
   constexpr const char* label = "aten::embedding_dense_backward";
   at::checkScalarTypes("embedding_backward", at::TensorArg(indices, "indices", 2), {at::kLong, at::kInt});
   check_same_device(label, {&grad_output, &indices});
+  if (grad_output.is_complex()) {  // rows of twice the length
+    const at::Tensor rows = parts(grad_output).flatten(-2);
+    const at::Tensor out = embedding_dense_backward(rows, indices, num_weights, padding_idx, scale_grad_by_freq);
+    return at::view_as_complex(out.view({num_weights, -1, 2}));
+  }
   const npu_dtype compute = compute_dtype(numeric_dtype(grad_output.scalar_type(), label));
   const int64_t width = grad_output.size(-1), count = indices.numel();
   const at::Tensor grad = grad_output.reshape({count, width});

@@ -1,5 +1,6 @@
 // gather, scatter and their relatives along one dimension. PyTorch's structured classes check the arguments and call
 // the stubs below; each is one MAP or SCATTER over the index tensor.
+#include <ATen/TensorOperators.h>
 #include <ATen/native/ReductionType.h>
 #include <ATen/native/TensorAdvancedIndexing.h>
 #include <ATen/ops/gather_native.h>
@@ -18,6 +19,7 @@
 #include <ATen/ops/scatter_reduce_native.h>
 #include <ATen/ops/scatter_reduce_ops.h>
 
+#include "csrc/aten/complex.h"
 #include "csrc/aten/nest.h"
 #include "csrc/aten/structured.h"
 
@@ -55,6 +57,10 @@ each:
 
 void launch_gather(const at::Tensor& result, const at::Tensor& self, int64_t dim, const at::Tensor& index) {
   constexpr const char* label = "aten::gather";
+  if (too_wide(self)) {
+    launch_gather(real_part(result), real_part(self), dim, index);
+    return launch_gather(imag_part(result), imag_part(self), dim, index);
+  }
   const at::Tensor out = at_least_1d(result), x = at_least_1d(self), at = at_least_1d(index);
   if (at.numel() == 0) {
     return;
@@ -94,6 +100,11 @@ each:
 
 void scatter(const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Tensor& src, Mode mode,
              const char* label) {
+  // Sums of complex numbers are those of their parts; products are not.
+  if (self.is_complex() && (mode == kAdd || (mode == kSet && too_wide(self)))) {
+    scatter(real_part(self), dim, index, real_part(src), mode, label);
+    return scatter(imag_part(self), dim, index, imag_part(src), mode, label);
+  }
   const at::Tensor out = at_least_1d(self), at = at_least_1d(index), values = at_least_1d(src);
   if (at.numel() == 0) {
     return;
@@ -184,6 +195,13 @@ at::Tensor& index_select_out(const at::Tensor& self, int64_t dim, const at::Tens
     return result;
   }
   TORCH_CHECK_INDEX(x.numel() > 0, "index_select(): the indexed tensor is empty, but the index is not");
+  if (too_wide(x)) {
+    for (int64_t part = 0; part < 2; ++part) {
+      at::Tensor to = parts(out).select(-1, part);
+      index_select_out(parts(x).select(-1, part), dim, at, to);
+    }
+    return result;
+  }
   Nest(NPU_MAP, label, out.sizes())
       .with(out)
       .with(x, without(x.strides(), dim))
@@ -201,9 +219,18 @@ at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& i
 
 KernelFamily f_index_add;
 
-void launch_index_add(at::meta::structured_index_add&, const at::Tensor& result, const at::Tensor& self, int64_t dim,
+void launch_index_add(at::meta::structured_index_add& op, const at::Tensor& result, const at::Tensor& self, int64_t dim,
                       const at::Tensor& index, const at::Tensor& source, const at::Scalar& alpha) {
   constexpr const char* label = "aten::index_add";
+  if (result.is_complex()) {
+    const at::Tensor scaled = alpha.equal(1) ? source : source * alpha;
+    if (!result.is_same(self)) {
+      result.copy_(self);
+    }
+    const at::Tensor re = real_part(result), im = imag_part(result);
+    launch_index_add(op, re, re, dim, index, real_part(scaled), 1);
+    return launch_index_add(op, im, im, dim, index, imag_part(scaled), 1);
+  }
   const npu_dtype compute = compute_dtype(numeric_dtype(result.scalar_type(), label));
   const bool one = alpha.equal(1);
   if (compute == NPU_BOOL && !one) {

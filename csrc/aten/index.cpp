@@ -18,6 +18,7 @@
 #include <ATen/ops/take_native.h>
 #include <ATen/ops/take_ops.h>
 
+#include "csrc/aten/complex.h"
 #include "csrc/aten/nest.h"
 #include "csrc/aten/structured.h"
 
@@ -77,11 +78,14 @@ void launch_index(at::TensorIteratorBase& iter, at::IntArrayRef sizes, at::IntAr
   if (count == 0 || count > 8 || count != iter.ntensors() - 2) {
     throw Unsupported(label);
   }
-  Nest nest(NPU_MAP, label, iter);
-  add_geometry(nest, sizes, strides, iter.element_size(1));
-  nest.run(f_index.get(count, compute_dtype(opaque_dtype(iter.dtype(0), label)), [&] {
-    return header("index", "out, x", count) + offset_lines(count) + "  %v = load_at x, %offset : $t\n  store out, %v\n";
-  }));
+  for_each_part(iter.dtype(0), false, [&](Part part) {
+    Nest nest(NPU_MAP, label, iter, part);
+    add_geometry(nest, sizes, strides, iter.element_size(1) / (part == Part::kWhole ? 1 : 2));
+    nest.run(f_index.get(count, compute_dtype(moving_dtype(iter.dtype(0), part, label)), [&] {
+      return header("index", "out, x", count) + offset_lines(count) +
+             "  %v = load_at x, %offset : $t\n  store out, %v\n";
+    }));
+  });
 }
 
 // Operands: the indexed tensor, values, indices.
@@ -91,18 +95,21 @@ void launch_index_put(at::TensorIterator& iter, at::IntArrayRef sizes, at::IntAr
   }
   constexpr const char* label = "aten::index_put_";
   const int64_t count = static_cast<int64_t>(sizes.size());
+  const c10::ScalarType type = iter.dtype(0);
   if (count == 0 || count > 8 || count != iter.ntensors() - 2 ||
-      (accumulate && storage_dtype(iter.dtype(0)) == NPU_DTYPE_NONE)) {
+      (accumulate && storage_dtype(c10::toRealValueType(type)) == NPU_DTYPE_NONE)) {
     throw Unsupported(label);
   }
-  Nest nest(NPU_SCATTER, label, iter);
-  add_geometry(nest, sizes, strides, iter.element_size(0));
-  const npu_dtype compute = compute_dtype(opaque_dtype(iter.dtype(0), label));
-  const char* mode = !accumulate ? "set" : compute == NPU_BOOL ? "max" : "add";
-  nest.run((accumulate ? f_index_add : f_index_put).get(count, compute, [&] {
-    return header("index_put", "x, values", count) + offset_lines(count) +
-           "  %v = load values : $t\n  store_at x, %v, %offset, " + mode + "\n";
-  }));
+  for_each_part(type, accumulate, [&](Part part) {
+    Nest nest(NPU_SCATTER, label, iter, part);
+    add_geometry(nest, sizes, strides, iter.element_size(0) / (part == Part::kWhole ? 1 : 2));
+    const npu_dtype compute = compute_dtype(moving_dtype(type, part, label));
+    const char* mode = !accumulate ? "set" : compute == NPU_BOOL ? "max" : "add";
+    nest.run((accumulate ? f_index_add : f_index_put).get(count, compute, [&] {
+      return header("index_put", "x, values", count) + offset_lines(count) +
+             "  %v = load values : $t\n  store_at x, %v, %offset, " + mode + "\n";
+    }));
+  });
 }
 
 // What PyTorch's AdvancedIndex is, which the wheel does not export: the indexed tensor as the iterator wants it, with
@@ -226,12 +233,24 @@ void launch_index_fill(at::TensorIterator& iter, int64_t, int64_t size, int64_t 
     return;
   }
   constexpr const char* label = "aten::index_fill_";
-  const npu_dtype compute = compute_dtype(numeric_dtype(iter.dtype(0), label));
-  npu_scalar bits = scalar_param(value, compute);
-  if (compute == NPU_BOOL) {
-    bits.i = value.toBool();
-  }
-  Nest(NPU_SCATTER, label, iter).integer(size).integer(stride).scalar(bits).run(k_index_fill.of(compute));
+  for_each_part(iter.dtype(0), true, [&](Part part) {
+    const bool split = part != Part::kWhole;
+    const npu_dtype compute = compute_dtype(split ? part_dtype(iter.dtype(0)) : numeric_dtype(iter.dtype(0), label));
+    npu_scalar bits;
+    if (split) {
+      const auto number = value.toComplexDouble();
+      bits.f = part == Part::kReal ? number.real() : number.imag();
+    } else if (compute == NPU_BOOL) {
+      bits.i = value.toBool();
+    } else {
+      bits = scalar_param(value, compute);
+    }
+    Nest(NPU_SCATTER, label, iter, part)
+        .integer(size)
+        .integer(split ? 2 * stride : stride)
+        .scalar(bits)
+        .run(k_index_fill.of(compute));
+  });
 }
 
 TypedKernel k_index_copy(R"(
@@ -251,8 +270,13 @@ void launch_index_copy(at::TensorIterator& iter, int64_t, int64_t size, int64_t 
     return;
   }
   constexpr const char* label = "aten::index_copy";
-  const npu_dtype compute = compute_dtype(opaque_dtype(iter.dtype(0), label));
-  Nest(NPU_SCATTER, label, iter).integer(size).integer(stride).run(k_index_copy.of(compute));
+  for_each_part(iter.dtype(0), false, [&](Part part) {
+    const npu_dtype compute = compute_dtype(moving_dtype(iter.dtype(0), part, label));
+    Nest(NPU_SCATTER, label, iter, part)
+        .integer(size)
+        .integer(part == Part::kWhole ? stride : 2 * stride)
+        .run(k_index_copy.of(compute));
+  });
 }
 
 void launch_index_copy_structured(at::native::structured_index_copy_out& op, const at::Tensor& out,
@@ -261,13 +285,19 @@ void launch_index_copy_structured(at::native::structured_index_copy_out& op, con
   op.impl(self, at::maybe_wrap_dim(dim, self.dim()), index, source, out);
 }
 
+at::Tensor part_of(const at::Tensor& tensor, Part part) {
+  return part == Part::kWhole ? tensor : part == Part::kReal ? real_part(tensor) : imag_part(tensor);
+}
+
 TypedKernel k_take(R"(
-program take(out, index, x; size)
+program take(out, index, x; size, stride)
 each:
   %i = load index : i64
   %n = param size : i64
   %c = check_index %i, %n, wrap, check
-  %v = load_at x, %c : $t
+  %s = param stride : i64
+  %offset = mul %c, %s
+  %v = load_at x, %offset : $t
   store out, %v
 )");
 
@@ -278,10 +308,14 @@ void launch_take(at::TensorIterator& iter, const at::TensorBase& base) {
   constexpr const char* label = "aten::take";
   const at::Tensor input = at::Tensor(base).contiguous();
   const at::DimVector none(iter.ndim(), 0);
-  Nest(NPU_MAP, label, iter)
-      .with(input, none)
-      .integer(input.numel())
-      .run(k_take.of(compute_dtype(opaque_dtype(input.scalar_type(), label))));
+  for_each_part(input.scalar_type(), false, [&](Part part) {
+    const at::Tensor from = part_of(input, part);
+    Nest(NPU_MAP, label, iter, part)
+        .with(from, none)
+        .integer(input.numel())
+        .integer(part == Part::kWhole ? 1 : 2)
+        .run(k_take.of(compute_dtype(opaque_dtype(from.scalar_type(), label))));
+  });
 }
 
 // Operands: source, index, the target.
@@ -293,24 +327,31 @@ void launch_put(at::TensorIterator& iter, const at::TensorBase& base, bool accum
   }
   constexpr const char* label = "aten::put_";
   const at::Tensor self(base);
-  if (accumulate) {
-    numeric_dtype(self.scalar_type(), label);
-  }
-  const npu_dtype compute = compute_dtype(opaque_dtype(self.scalar_type(), label));
   const at::Tensor target = self.contiguous();
   const at::DimVector none(iter.ndim(), 0);
-  const char* mode = !accumulate ? "set" : compute == NPU_BOOL ? "max" : "add";
-  Nest(NPU_SCATTER, label, iter).with(target, none).integer(target.numel()).run(f_put.get(accumulate, compute, [&] {
-    return std::string(R"(
-program put(source, index, x; size)
+  for_each_part(self.scalar_type(), accumulate, [&](Part part) {
+    const at::Tensor to = part_of(target, part);
+    const npu_dtype compute =
+        compute_dtype(accumulate ? numeric_dtype(to.scalar_type(), label) : opaque_dtype(to.scalar_type(), label));
+    const char* mode = !accumulate ? "set" : compute == NPU_BOOL ? "max" : "add";
+    Nest(NPU_SCATTER, label, iter, part)
+        .with(to, none)
+        .integer(target.numel())
+        .integer(part == Part::kWhole ? 1 : 2)
+        .run(f_put.get(accumulate, compute, [&] {
+          return std::string(R"(
+program put(source, index, x; size, stride)
 each:
   %i = load index : i64
   %n = param size : i64
   %c = check_index %i, %n, wrap, check
+  %s = param stride : i64
+  %offset = mul %c, %s
   %v = load source : $t
-  store_at x, %v, %c, )") +
-           mode + "\n";
-  }));
+  store_at x, %v, %offset, )") +
+                 mode + "\n";
+        }));
+  });
   if (!target.is_same(self)) {
     self.copy_(target);
   }

@@ -2,6 +2,7 @@
 
 #include <c10/core/DynamicCast.h>
 
+#include <bit>
 #include <cstring>
 #include <string>
 
@@ -31,7 +32,7 @@ void set_number(npu_operand& operand, const at::TensorIteratorBase& iter, int ar
   const void* data = iter.data_ptr(arg);  // host memory: a CPU tensor
   operand.flags = NPU_OPERAND_IMMEDIATE;
   operand.addr = 0;
-  if (common == c10::ScalarType::Undefined) {
+  if (common == c10::ScalarType::Undefined || c10::isComplexType(common)) {
     common = type;
   }
   if (storage_dtype(common) == NPU_DTYPE_NONE || c10::isComplexType(type)) {
@@ -54,6 +55,27 @@ void set_number(npu_operand& operand, const at::TensorIteratorBase& iter, int ar
     operand.dtype = NPU_F64;
     std::memcpy(&operand.addr, &value, sizeof(value));
   }
+}
+
+void set_immediate(npu_operand& operand, npu_dtype type, double value) {
+  operand.flags = NPU_OPERAND_IMMEDIATE;
+  operand.addr = 0;
+  operand.dtype = type;
+  if (type == NPU_F32) {
+    const auto single = static_cast<float>(value);
+    std::memcpy(&operand.addr, &single, sizeof(single));
+  } else {
+    std::memcpy(&operand.addr, &value, sizeof(value));
+  }
+}
+
+// A number beside complex tensors: two immediates.
+void set_complex_number(npu_operand* parts, const at::TensorIteratorBase& iter, int arg, c10::ScalarType common,
+                        Numbers numbers) {
+  const auto value = c10::fetch_and_cast<c10::complex<double>>(iter.dtype(arg), iter.data_ptr(arg));
+  const npu_dtype type = numbers == Numbers::kRounded ? part_dtype(common) : NPU_F64;
+  set_immediate(parts[0], type, value.real());
+  set_immediate(parts[1], type, value.imag());
 }
 
 // PyTorch rounds each input to the common type before it computes. A load does that on its own, unless the common type
@@ -85,20 +107,47 @@ bool stores_like_cast(npu_dtype common, npu_dtype type) {
 struct Built {
   npu_command command{};
   npu_operand operands[kOperands];
+  uint8_t tensors[kOperands];  // the iterator's number of each operand's tensor
 };
 
+// Real and imaginary parts as two operands. Those of a real tensor are the tensor and zero.
+void set_pair(npu_operand* parts, const at::TensorIteratorBase& iter, int arg, const char* label, const int* dims,
+              int kept, c10::ScalarType common, Numbers numbers) {
+  parts[0] = parts[1] = npu_operand{};
+  if (arg >= iter.noutputs() && iter.is_cpu_scalar(arg)) {
+    return set_complex_number(parts, iter, arg, common, numbers);
+  }
+  const bool is_complex = c10::isComplexType(iter.dtype(arg));
+  const npu_dtype type = is_complex ? part_dtype(iter.dtype(arg)) : storage_dtype(iter.dtype(arg));
+  if (type == NPU_DTYPE_NONE || (!is_complex && arg < iter.noutputs())) {
+    throw Unsupported(label);
+  }
+  const auto strides = iter.strides(arg);
+  const int64_t width = iter.element_size(arg) / (is_complex ? 2 : 1);
+  parts[0].addr = reinterpret_cast<npu_addr>(iter.data_ptr(arg));
+  parts[0].dtype = type;
+  for (int d = 0; d < kept; ++d) {
+    parts[0].stride[d] = strides[dims[d]] / width;
+  }
+  if (is_complex) {
+    parts[1] = parts[0];
+    parts[1].addr += width;
+  } else {
+    set_immediate(parts[1], NPU_F32, 0);
+  }
+}
+
 // dims[d] is the iterator's dimension that becomes dimension d of the command, outermost first. `common` is the type
-// that PyTorch would round inputs to, or Undefined.
+// that PyTorch would round inputs to, or Undefined. `pairs`: see TypedKernel.
 void build(Built& built, const at::TensorIteratorBase& iter, const char* label, const int* dims, int rank,
-           c10::ScalarType common, Numbers numbers) {
+           c10::ScalarType common, Numbers numbers, uint32_t pairs = 0) {
   const npu_dtype rounded = storage_dtype(common);
   const int count = iter.ntensors();
-  if (count > kOperands) {
+  if (count + std::popcount(pairs) > kOperands) {
     throw Unsupported(label);
   }
   npu_command& command = built.command;
   command.struct_size = sizeof(npu_command);
-  command.operand_count = count;
   command.operands = built.operands;
   command.label = label;
   const auto shape = iter.shape();
@@ -107,8 +156,15 @@ void build(Built& built, const at::TensorIteratorBase& iter, const char* label, 
   for (int d = 0; d < kept; ++d) {
     command.size[d] = shape[dims[rank - kept + d]];
   }
+  int next = 0;
   for (int arg = 0; arg < count; ++arg) {
-    npu_operand& operand = built.operands[arg];
+    npu_operand& operand = built.operands[next];
+    built.tensors[next++] = static_cast<uint8_t>(arg);
+    if (pairs >> arg & 1) {
+      set_pair(&operand, iter, arg, label, dims + rank - kept, kept, common, numbers);
+      built.tensors[next++] = static_cast<uint8_t>(arg);
+      continue;
+    }
     operand = npu_operand{};
     if (arg >= iter.noutputs() && iter.is_cpu_scalar(arg)) {
       set_number(operand, iter, arg, common, numbers);
@@ -128,6 +184,7 @@ void build(Built& built, const at::TensorIteratorBase& iter, const char* label, 
       operand.stride[d] = strides[dims[rank - kept + d]] / element;
     }
   }
+  command.operand_count = next;
 }
 
 // Dimensions beyond the contract's eight are walked here, one command per step.
@@ -142,9 +199,9 @@ void submit_outer(Built& built, const at::TensorIteratorBase& iter, const int* d
   step.command.operands = step.operands;
   for (int64_t i = 0; i < iter.shape()[dim]; ++i) {
     submit_outer(step, iter, dims, rank, outer - 1);
-    for (int arg = 0; arg < iter.ntensors(); ++arg) {
-      if (!(step.operands[arg].flags & NPU_OPERAND_IMMEDIATE)) {
-        step.operands[arg].addr += iter.strides(arg)[dim];
+    for (uint32_t k = 0; k < step.command.operand_count; ++k) {
+      if (!(step.operands[k].flags & NPU_OPERAND_IMMEDIATE)) {
+        step.operands[k].addr += iter.strides(step.tensors[k])[dim];
       }
     }
   }
@@ -157,13 +214,13 @@ void set_params(npu_command& command, std::initializer_list<npu_scalar> params) 
 
 }  // namespace
 
-Kernel& TypedKernel::make(npu_dtype compute) {
-  if (!has(compute)) {
+Kernel& TypedKernel::make(npu_dtype compute, const char* text, std::atomic<Kernel*>& slot) {
+  if (!text) {
     throw Unsupported("dtype");
   }
-  auto* made = new Kernel(npu::parse(replace_type(text(compute), npu::dtype_name(compute))));
+  auto* made = new Kernel(npu::parse(replace_type(text, npu::dtype_name(compute))));
   Kernel* expected = nullptr;
-  if (!kernels_[compute].compare_exchange_strong(expected, made, std::memory_order_acq_rel)) {
+  if (!slot.compare_exchange_strong(expected, made, std::memory_order_acq_rel)) {
     delete made;
     return *expected;
   }
@@ -183,8 +240,21 @@ void launch_map(at::TensorIteratorBase& iter, Kernel& kernel, const char* label,
   launch_map_as(iter.common_dtype(), iter, kernel, label, params, numbers);
 }
 
-void launch_map_as(c10::ScalarType common, at::TensorIteratorBase& iter, Kernel& kernel, const char* label,
+void launch_map_as(c10::ScalarType common, at::TensorIteratorBase& iter, TypedKernel& kernel, const char* label,
                    std::initializer_list<npu_scalar> params, Numbers numbers) {
+  const npu_dtype type = storage_dtype(common);
+  if (type != NPU_DTYPE_NONE) {
+    return launch_map_as(common, iter, kernel.of(compute_dtype(type)), label, params, numbers);
+  }
+  const npu_dtype part = part_dtype(common);
+  if (part == NPU_DTYPE_NONE) {
+    throw Unsupported(label);
+  }
+  launch_map_as(common, iter, kernel.of_complex(part), label, params, numbers, kernel.pairs());
+}
+
+void launch_map_as(c10::ScalarType common, at::TensorIteratorBase& iter, Kernel& kernel, const char* label,
+                   std::initializer_list<npu_scalar> params, Numbers numbers, uint32_t pairs) {
   if (iter.numel() == 0) {
     return;
   }
@@ -194,7 +264,7 @@ void launch_map_as(c10::ScalarType common, at::TensorIteratorBase& iter, Kernel&
     dims[d] = rank - 1 - d;  // the iterator's dimension 0 is the innermost
   }
   Built built;
-  build(built, iter, label, dims, rank, common, numbers);
+  build(built, iter, label, dims, rank, common, numbers, pairs);
   built.command.kind = NPU_MAP;
   built.command.program = kernel.on(iter.device(0).index());
   set_params(built.command, params);

@@ -12,26 +12,39 @@
 
 namespace torch_npu {
 
-// One program in up to six versions, one per compute type: `$t` in the text stands for that type. The text may differ
-// for floats, integers and bool; a kind that has none is null.
+// One program in up to eight versions, one per compute type: `$t` in the text stands for that type. The text may differ
+// for floats, integers, bool and complex numbers; a kind that has none is null. In a complex program a tensor is two
+// operands, its real and its imaginary parts, if its bit in `pairs` is set (tensors in the iterator's order).
 class TypedKernel {
  public:
-  explicit constexpr TypedKernel(const char* text) : texts_{text, text, text} {}
-  constexpr TypedKernel(const char* floats, const char* integers, const char* booleans)
-      : texts_{floats, integers, booleans} {}
+  explicit constexpr TypedKernel(const char* text) : texts_{text, text, text, nullptr} {}
+  constexpr TypedKernel(const char* floats, const char* integers, const char* booleans, const char* complexes = nullptr,
+                        uint32_t pairs = 0)
+      : texts_{floats, integers, booleans, complexes}, pairs_(pairs) {}
 
   bool has(npu_dtype compute) const { return text(compute) != nullptr; }
   // Throws Unsupported if there is no text for this type.
   Kernel& of(npu_dtype compute) {
     Kernel* kernel = kernels_[compute].load(std::memory_order_acquire);
-    return kernel ? *kernel : make(compute);
+    return kernel ? *kernel : make(compute, text(compute), kernels_[compute]);
+  }
+
+  bool has_complex() const { return texts_[3] != nullptr; }
+  uint32_t pairs() const { return pairs_; }
+  // `part` is the type of the two parts.
+  Kernel& of_complex(npu_dtype part) {
+    auto& slot = complex_kernels_[part == NPU_F64];
+    Kernel* kernel = slot.load(std::memory_order_acquire);
+    return kernel ? *kernel : make(part, texts_[3], slot);
   }
 
  private:
   const char* text(npu_dtype compute) const { return texts_[is_float(compute) ? 0 : compute == NPU_BOOL ? 2 : 1]; }
-  Kernel& make(npu_dtype compute);
-  const char* texts_[3];
+  static Kernel& make(npu_dtype compute, const char* text, std::atomic<Kernel*>& slot);
+  const char* texts_[4];
+  uint32_t pairs_ = 0;
   std::array<std::atomic<Kernel*>, NPU_DTYPE_COUNT> kernels_{};
+  std::array<std::atomic<Kernel*>, 2> complex_kernels_{};
 };
 
 // How a number (a 0-d CPU tensor) meets the other operands.
@@ -47,8 +60,13 @@ void launch_map(at::TensorIteratorBase& iter, Kernel& kernel, const char* label,
                 std::initializer_list<npu_scalar> params = {}, Numbers numbers = Numbers::kCompute);
 
 // For iterators without a common type: `common` is the type that PyTorch would convert inputs to, or Undefined where
-// each is read in its own.
+// each is read in its own. `pairs`: see TypedKernel.
 void launch_map_as(c10::ScalarType common, at::TensorIteratorBase& iter, Kernel& kernel, const char* label,
+                   std::initializer_list<npu_scalar> params = {}, Numbers numbers = Numbers::kRounded,
+                   uint32_t pairs = 0);
+
+// The same with the program for `common`, complex or not.
+void launch_map_as(c10::ScalarType common, at::TensorIteratorBase& iter, TypedKernel& kernel, const char* label,
                    std::initializer_list<npu_scalar> params = {}, Numbers numbers = Numbers::kRounded);
 
 // The iterator is a reduction (config is_reduction): dimensions where output 0 has stride 0 are folded.

@@ -8,8 +8,10 @@
 #include <ATen/ops/nonzero_ops.h>
 #include <ATen/ops/nonzero_static_ops.h>
 #include <ATen/ops/repeat_interleave_ops.h>
+#include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/zeros.h>
 
+#include "csrc/aten/complex.h"
 #include "csrc/aten/nest.h"
 #include "csrc/aten/structured.h"
 
@@ -104,7 +106,7 @@ at::Tensor& nonzero_out(const at::Tensor& self, at::Tensor& out) {
   if (self.dim() > NPU_MAX_RANK) {
     throw Unsupported(label);
   }
-  const at::Tensor x = self.contiguous();
+  const at::Tensor x = self.is_complex() ? truth(self).contiguous() : self.contiguous();
   const at::Tensor number = running_count(x, label);
   at::native::resize_output(out, {last(number), x.dim()});
   store_coordinates(out, x, number, label);
@@ -122,7 +124,7 @@ at::Tensor& nonzero_static_out(const at::Tensor& self, int64_t size, int64_t fil
   if (self.dim() > NPU_MAX_RANK) {
     throw Unsupported(label);
   }
-  const at::Tensor x = self.contiguous();
+  const at::Tensor x = self.is_complex() ? truth(self).contiguous() : self.contiguous();
   const at::Tensor number = running_count(x, label);
   at::native::resize_output(out, {size, x.dim()});
   out.fill_(fill_value);
@@ -153,6 +155,12 @@ at::Tensor& masked_select_out(const at::Tensor& self, const at::Tensor& mask, at
   TORCH_CHECK(self.scalar_type() == out.scalar_type(),
               "masked_select(): self and result must have the same scalar type");
   check_same_device(label, {&self, &mask, &out});
+  if (too_wide(self)) {
+    at::Tensor pairs = at::empty({0}, parts(self).options());
+    masked_select_out(parts(self), for_parts(mask), pairs);
+    at::native::resize_output(out, {pairs.numel() / 2});
+    return out.copy_(at::view_as_complex(pairs.view({-1, 2})));
+  }
   const npu_dtype type = opaque_dtype(self.scalar_type(), label);
   auto [m, x] = at::expand_outplace(mask, self);
   if (x->dim() > NPU_MAX_RANK) {
@@ -208,6 +216,11 @@ at::Tensor& masked_scatter_(at::Tensor& self, const at::Tensor& mask, const at::
               "dtype ",
               mask.dtype());
   check_same_device(label, {&self, &mask, &source});
+  if (too_wide(self)) {
+    at::Tensor pairs = parts(self);
+    masked_scatter_(pairs, for_parts(mask), parts(source));
+    return self;
+  }
   const npu_dtype type = opaque_dtype(self.scalar_type(), label);
   if (self.dim() > NPU_MAX_RANK) {
     throw Unsupported(label);

@@ -1,15 +1,19 @@
 // The matmul family: one MATMUL each; bias and scaling are its epilogue program.
 #include <ATen/ExpandUtils.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/addmm_meta.h>
 #include <ATen/ops/addmm_ops.h>
 #include <ATen/ops/baddbmm_meta.h>
 #include <ATen/ops/baddbmm_ops.h>
 #include <ATen/ops/bmm_meta.h>
 #include <ATen/ops/bmm_ops.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/mm_meta.h>
 #include <ATen/ops/mm_ops.h>
 
+#include "csrc/aten/complex.h"
 #include "csrc/aten/map.h"
+#include "csrc/aten/nest.h"
 #include "csrc/aten/structured.h"
 
 namespace torch_npu {
@@ -58,6 +62,80 @@ void set_operand(npu_operand& operand, const at::Tensor& tensor, const char* lab
   }
 }
 
+// Each element of b becomes two by two: (re, im) above (-im, re).
+TypedKernel k_expand_complex(R"(
+program expand_complex(b_re, b_im, o00, o01, o10, o11; sign)
+each:
+  %re = load b_re : $t
+  %b = load b_im : $t
+  %s = param sign : $t
+  %im = mul %b, %s
+  %minus = neg %im
+  store o00, %re
+  store o01, %im
+  store o10, %minus
+  store o11, %re
+)");
+
+at::Tensor expand_complex(const at::Tensor& b, const char* label) {
+  const at::Tensor plain = b.is_neg() ? b.resolve_neg() : b;
+  const at::Tensor in = parts(plain);
+  at::DimVector sizes(b.sizes());
+  sizes[b.dim() - 2] *= 2;
+  sizes[b.dim() - 1] *= 2;
+  const at::Tensor out = at::empty(sizes, in.options());
+  at::DimVector strides(out.strides());
+  strides[b.dim() - 2] *= 2;
+  strides[b.dim() - 1] *= 2;
+  const int64_t row = out.stride(-2);
+  const auto from = in.strides().slice(0, b.dim());
+  Nest(NPU_MAP, label, b.sizes())
+      .with(in, from)
+      .with(in, from, 1)
+      .with(out, strides)
+      .with(out, strides, 1)
+      .with(out, strides, row)
+      .with(out, strides, row + 1)
+      .number(b.is_conj() ? -1 : 1)
+      .run(k_expand_complex.of(part_dtype(b.scalar_type())));
+  return out;
+}
+
+// A row of n complex numbers as a row of 2 n real ones.
+at::Tensor flat_rows(const at::Tensor& tensor) {
+  const at::Tensor plain = tensor.resolve_conj().resolve_neg();
+  const at::Tensor dense = plain.stride(-1) == 1 || plain.size(-1) == 1 ? plain : plain.contiguous();
+  return parts(dense).flatten(-2);
+}
+
+void launch_product(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& c,
+                    const at::Scalar& beta, const at::Scalar& alpha, const char* label);
+
+// A complex product is one real product of twice the depth and width: rows of a and of the result are read as pairs,
+// and b is expanded. Complex factors go into the operands first.
+void launch_complex_product(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& c,
+                            const at::Scalar& beta, const at::Scalar& alpha, const char* label) {
+  if (part_dtype(out.scalar_type()) == NPU_DTYPE_NONE || (c.defined() && c.scalar_type() != out.scalar_type())) {
+    throw Unsupported(label);
+  }
+  const bool plus = c.defined() && !beta.equal(0);
+  const auto is_real = [](const at::Scalar& value) { return value.toComplexDouble().imag() == 0; };
+  const at::Tensor right = is_real(alpha) ? b : b * alpha;
+  at::Tensor added;
+  if (plus) {
+    const at::Tensor wide = c.expand(out.sizes());
+    added = flat_rows(is_real(beta) ? wide : wide * beta);
+  }
+  const bool direct = (out.stride(-1) == 1 || out.size(-1) == 1) && !out.is_conj() && !out.is_neg();
+  const at::Tensor target = direct ? out : at::empty(out.sizes(), out.options());
+  const double by = is_real(alpha) ? alpha.toComplexDouble().real() : 1;
+  const double keep = is_real(beta) ? beta.toComplexDouble().real() : 1;
+  launch_product(flat_rows(target), flat_rows(a), expand_complex(right, label), added, plus ? keep : 0, by, label);
+  if (!direct) {
+    out.copy_(target);
+  }
+}
+
 // out = alpha * a @ b + beta * c; c may be undefined.
 void launch_product(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& c,
                     const at::Scalar& beta, const at::Scalar& alpha, const char* label) {
@@ -65,6 +143,9 @@ void launch_product(const at::Tensor& out, const at::Tensor& a, const at::Tensor
               " != ", b.dtype());
   if (out.numel() == 0) {
     return;
+  }
+  if (out.is_complex()) {
+    return launch_complex_product(out, a, b, c, beta, alpha, label);
   }
   npu_operand operands[4] = {};
   set_operand(operands[0], a, label);

@@ -47,7 +47,14 @@ Nest::Nest(npu_command_kind kind, const char* label, at::IntArrayRef sizes, int 
   command_.params = params_;
 }
 
-Nest::Nest(npu_command_kind kind, const char* label, const at::TensorIteratorBase& iter)
+npu_dtype moving_dtype(c10::ScalarType type, Part part, const char* label) {
+  if (part == Part::kWhole || !c10::isComplexType(type)) {
+    return opaque_dtype(type, label);
+  }
+  return numeric_dtype(c10::toRealValueType(type), label);
+}
+
+Nest::Nest(npu_command_kind kind, const char* label, const at::TensorIteratorBase& iter, Part part)
     : Nest(kind, label, at::DimVector(iter.shape().rbegin(), iter.shape().rend())) {
   // The iterator's dimension 0 is the innermost.
   const int rank = command_.rank;
@@ -55,11 +62,14 @@ Nest::Nest(npu_command_kind kind, const char* label, const at::TensorIteratorBas
     TORCH_INTERNAL_ASSERT(command_.operand_count < kOperands);
     npu_operand& operand = operands_[command_.operand_count++];
     operand = npu_operand{};
-    operand.dtype = opaque_dtype(iter.dtype(arg), label);
+    operand.dtype = moving_dtype(iter.dtype(arg), part, label);
     operand.addr = reinterpret_cast<npu_addr>(iter.data_ptr(arg));
+    const bool split = part != Part::kWhole && c10::isComplexType(iter.dtype(arg));
+    const int64_t width = iter.element_size(arg) / (split ? 2 : 1);
+    operand.addr += split && part == Part::kImag ? width : 0;
     const auto strides = iter.strides(arg);
     for (int d = 0; d < rank; ++d) {
-      operand.stride[d] = strides[rank - 1 - d] / iter.element_size(arg);
+      operand.stride[d] = strides[rank - 1 - d] / width;
     }
   }
   device_ = iter.device(0).index();

@@ -20,6 +20,22 @@ npu_dtype opaque_dtype(c10::ScalarType type, const char* label);
 // For ops that compute with the values.
 npu_dtype numeric_dtype(c10::ScalarType type, const char* label);
 
+// What a command sees of a complex number. Real ones are always whole.
+enum class Part { kWhole, kReal, kImag };
+// Calls `launch` for the whole numbers, or for one part after the other: where parts are added up, and where a whole
+// number has 16 bytes.
+template <class Launch>
+void for_each_part(c10::ScalarType type, bool computes, Launch&& launch) {
+  if (c10::isComplexType(type) && (computes || c10::elementSize(type) > 8)) {
+    launch(Part::kReal);
+    launch(Part::kImag);
+  } else {
+    launch(Part::kWhole);
+  }
+}
+// The type that moves `part` of an element of this type.
+npu_dtype moving_dtype(c10::ScalarType type, Part part, const char* label);
+
 class Nest {
  public:
   Nest(npu_command_kind kind, const char* label, at::IntArrayRef sizes, int inner_rank = 0);
@@ -32,8 +48,8 @@ class Nest {
   Nest& with(const at::Tensor& tensor);
 
   // Over the index space of an iterator, with its tensors as operands in its order. Values are moved, not computed
-  // with.
-  Nest(npu_command_kind kind, const char* label, const at::TensorIteratorBase& iter);
+  // with. Of complex tensors: the whole number, or one part.
+  Nest(npu_command_kind kind, const char* label, const at::TensorIteratorBase& iter, Part part = Part::kWhole);
 
   Nest& integer(int64_t value);
   Nest& integers(at::IntArrayRef values);

@@ -24,6 +24,7 @@
 #include <ATen/ops/replication_pad3d_ops.h>
 #include <ATen/ops/zeros.h>
 
+#include "csrc/aten/complex.h"
 #include "csrc/aten/nest.h"
 #include "csrc/aten/structured.h"
 
@@ -80,6 +81,10 @@ void launch(bool reflect, bool backward, int64_t n, const Tensor& wide, const Te
   if (wide.numel() == 0) {
     return;
   }
+  if (wide.is_complex() && (backward || too_wide(wide))) {
+    launch(reflect, backward, n, real_part(wide), real_part(inner), padding, label);
+    return launch(reflect, backward, n, imag_part(wide), imag_part(inner), padding, label);
+  }
   const int64_t lead = wide.dim() - n;
   const npu_dtype type = backward ? numeric_dtype(wide.scalar_type(), label) : opaque_dtype(wide.scalar_type(), label);
   at::DimVector plane(inner.strides());
@@ -132,7 +137,7 @@ void forward(Meta&, const Tensor& out, const Tensor& self, IntArrayRef padding) 
 template <bool reflect, int64_t n>
 void backward_into(const Tensor& out, const Tensor& grad, IntArrayRef padding) {
   const bool narrow = at::isReducedFloatingType(out.scalar_type());
-  numeric_dtype(out.scalar_type(), label_of<reflect, n>(true));
+  numeric_dtype(c10::toRealValueType(out.scalar_type()), label_of<reflect, n>(true));
   const Tensor sum = narrow ? at::zeros(out.sizes(), out.options().dtype(at::kFloat)) : out.zero_();
   launch(reflect, true, n, grad, sum, padding, label_of<reflect, n>(true));
   if (narrow) out.copy_(sum);

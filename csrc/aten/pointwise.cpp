@@ -11,8 +11,20 @@ void PointwiseMeta::refuse_complex(std::initializer_list<const at::Tensor*> tens
   }
 }
 
+void PointwiseMeta::complex_to_real(const at::Tensor& self) {
+  const at::Tensor& out = maybe_get_output(0);
+  const c10::ScalarType real = c10::toRealValueType(self.scalar_type());
+  if (out.defined() && (out.is_complex() || !c10::canCast(real, out.scalar_type()))) {
+    throw Unsupported("complex");
+  }
+  build(at::TensorIteratorConfig()
+            .check_all_same_dtype(false)
+            .declare_static_dtype(out.defined() ? out.scalar_type() : real)
+            .add_borrowed_output(out)
+            .add_borrowed_const_input(self));
+}
+
 void PointwiseMeta::unary_bool(const at::Tensor& self) {
-  refuse_complex({&self});
   if (!maybe_get_output(0).defined()) {
     return build_borrowing_unary_force_boolean_op(maybe_get_output(0), self);
   }

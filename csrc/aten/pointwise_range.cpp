@@ -5,9 +5,11 @@
 #include <ATen/ops/arange_native.h>
 #include <ATen/ops/arange_ops.h>
 #include <ATen/ops/eye_ops.h>
+#include <ATen/ops/linspace.h>
 #include <ATen/ops/linspace_native.h>
 #include <ATen/ops/linspace_ops.h>
 #include <ATen/ops/logspace_ops.h>
+#include <ATen/ops/pow.h>
 #include <ATen/ops/tril_meta.h>
 #include <ATen/ops/tril_ops.h>
 #include <ATen/ops/triu_meta.h>
@@ -15,6 +17,7 @@
 
 #include <string>
 
+#include "csrc/aten/complex.h"
 #include "csrc/aten/pointwise.h"
 #include "table/kernels.h"
 
@@ -94,8 +97,12 @@ struct Span {
   }
 };
 
-void launch_linspace(at::TensorIterator& iter, const at::Scalar& start, const at::Scalar& end, int64_t steps) {
-  const at::Tensor& out = iter.tensor(0);
+void fill_linspace(const at::Tensor& out, const at::Scalar& start, const at::Scalar& end, int64_t steps) {
+  if (out.is_complex()) {
+    const auto from = start.toComplexDouble(), to = end.toComplexDouble();
+    fill_linspace(real_part(out), from.real(), to.real(), steps);
+    return fill_linspace(imag_part(out), from.imag(), to.imag(), steps);
+  }
   const npu_dtype type = storage_dtype(out.scalar_type());
   if (type == NPU_DTYPE_NONE || start.isComplex() || end.isComplex()) {
     throw Unsupported("aten::linspace");
@@ -105,8 +112,15 @@ void launch_linspace(at::TensorIterator& iter, const at::Scalar& start, const at
                   {number(span.from), number(span.to), number(span.step), number(static_cast<double>(steps))});
 }
 
+void launch_linspace(at::TensorIterator& iter, const at::Scalar& start, const at::Scalar& end, int64_t steps) {
+  fill_linspace(iter.tensor(0), start, end, steps);
+}
+
 at::Tensor& logspace_out(const at::Scalar& start, const at::Scalar& end, int64_t steps, double base, at::Tensor& out) {
   TORCH_CHECK(steps >= 0, "number of steps must be non-negative");
+  if (out.is_complex()) {
+    return at::pow_out(out, base, at::linspace_out(out, start, end, steps));
+  }
   const npu_dtype type = storage_dtype(out.scalar_type());
   if (type == NPU_DTYPE_NONE || start.isComplex() || end.isComplex()) {
     throw Unsupported("aten::logspace");
@@ -134,11 +148,17 @@ at::Tensor& linspace_out(const at::Scalar& start, const at::Scalar& end, int64_t
 at::Tensor& eye_m_out(int64_t n, int64_t m, at::Tensor& out) {
   TORCH_CHECK(n >= 0, "n must be greater or equal to 0, got ", n);
   TORCH_CHECK(m >= 0, "m must be greater or equal to 0, got ", m);
+  out.resize_({n, m});
+  if (out.is_complex()) {
+    at::Tensor real = real_part(out);
+    imag_part(out).zero_();
+    eye_m_out(n, m, real);
+    return out;
+  }
   const npu_dtype type = storage_dtype(out.scalar_type());
   if (type == NPU_DTYPE_NONE) {
     throw Unsupported("aten::eye");
   }
-  out.resize_({n, m});
   launch_by_index({&out}, table::eye.of(compute_dtype(type)), "aten::eye", {});
   return out;
 }
@@ -164,8 +184,12 @@ TypedKernel& triangle_kernel(int64_t rank) {
 }
 
 template <bool upper, class Meta>
-void launch_triangle(Meta&, const at::Tensor& out, const at::Tensor& self, int64_t k) {
+void launch_triangle(Meta& op, const at::Tensor& out, const at::Tensor& self, int64_t k) {
   constexpr const char* label = upper ? "aten::triu" : "aten::tril";
+  if (self.is_complex() && out.is_complex()) {
+    launch_triangle<upper>(op, real_part(out), real_part(self), k);
+    return launch_triangle<upper>(op, imag_part(out), imag_part(self), k);
+  }
   const npu_dtype type = storage_dtype(self.scalar_type());
   if (type == NPU_DTYPE_NONE || self.dim() > NPU_MAX_RANK || out.dtype() != self.dtype()) {
     throw Unsupported(label);

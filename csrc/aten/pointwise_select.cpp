@@ -73,7 +73,6 @@ at::Tensor& where_out(const at::Tensor& condition, const at::Tensor& self, const
   check_condition(condition);
   const auto type = at::native::result_type(self, other);
   TORCH_CHECK(out.scalar_type() == type, "Expected out type to be ", type, " but got ", out.scalar_type());
-  const npu_dtype compute = compute_type(type, "aten::where");
   at::TensorIteratorConfig config;
   auto iter = config.check_all_same_dtype(false)
                   .allow_cpu_scalars(true)
@@ -82,14 +81,13 @@ at::Tensor& where_out(const at::Tensor& condition, const at::Tensor& self, const
                   .add_const_input(self)
                   .add_const_input(other)
                   .build();
-  launch_map_as(type, iter, table::where.of(compute), "aten::where");
+  launch_map_as(type, iter, table::where, "aten::where");
   return out;
 }
 
 at::Tensor where(const at::Tensor& condition, const at::Tensor& self, const at::Tensor& other) {
   check_condition(condition);
   const auto type = at::native::result_type(self, other);
-  const npu_dtype compute = compute_type(type, "aten::where");
   const at::Tensor& anchor = condition.is_privateuseone() ? condition : self.is_privateuseone() ? self : other;
   auto iter = mixed_types(type, anchor.device())
                   .add_owned_output(at::Tensor())
@@ -97,7 +95,7 @@ at::Tensor where(const at::Tensor& condition, const at::Tensor& self, const at::
                   .add_const_input(self)
                   .add_const_input(other)
                   .build();
-  launch_map_as(type, iter, table::where.of(compute), "aten::where");
+  launch_map_as(type, iter, table::where, "aten::where");
   return iter.output();
 }
 
@@ -110,8 +108,11 @@ void check_mask(const at::Tensor& mask) {
 at::Tensor fill_masked(const at::Tensor& out, const at::Tensor& self, const at::Tensor& mask, const at::Scalar& value) {
   constexpr const char* label = "aten::masked_fill";
   check_mask(mask);
-  const npu_dtype compute = compute_type(self.scalar_type(), label);
-  const npu_scalar number = fitting_param(value, self.scalar_type(), compute, label);
+  const npu_dtype part = part_dtype(self.scalar_type());
+  const bool is_complex = part != NPU_DTYPE_NONE;
+  const npu_dtype compute = is_complex ? part : compute_type(self.scalar_type(), label);
+  const npu_scalar number =
+      is_complex ? PointwiseCall::real(value) : fitting_param(value, self.scalar_type(), compute, label);
   auto iter = mixed_types(self.scalar_type(), self.device())
                   .set_check_mem_overlap(true)
                   .resize_outputs(!out.defined())
@@ -119,7 +120,11 @@ at::Tensor fill_masked(const at::Tensor& out, const at::Tensor& self, const at::
                   .add_const_input(self)
                   .add_const_input(mask)
                   .build();
-  launch_map_as(self.scalar_type(), iter, table::masked_fill.of(compute), label, {number});
+  if (is_complex) {
+    launch_map_as(self.scalar_type(), iter, table::masked_fill, label, {number, PointwiseCall::imag(value)});
+  } else {
+    launch_map_as(self.scalar_type(), iter, table::masked_fill.of(compute), label, {number});
+  }
   return iter.output();
 }
 
@@ -133,7 +138,6 @@ at::Tensor fill_masked(const at::Tensor& out, const at::Tensor& self, const at::
   }
   TORCH_CHECK(at::canCast(value.scalar_type(), self.scalar_type()) || !out.defined(),
               "value cannot be converted to type ", self.scalar_type(), " without overflow");
-  const npu_dtype compute = compute_type(self.scalar_type(), label);
   auto iter = mixed_types(self.scalar_type(), self.device())
                   .set_check_mem_overlap(true)
                   .resize_outputs(!out.defined())
@@ -142,7 +146,7 @@ at::Tensor fill_masked(const at::Tensor& out, const at::Tensor& self, const at::
                   .add_const_input(mask)
                   .add_const_input(value)
                   .build();
-  launch_map_as(self.scalar_type(), iter, table::masked_fill_tensor.of(compute), label);
+  launch_map_as(self.scalar_type(), iter, table::masked_fill_tensor, label);
   return iter.output();
 }
 
@@ -158,7 +162,10 @@ at::Tensor masked_fill(const at::Tensor& self, const at::Tensor& mask, const T& 
 }
 
 struct NanToNumMeta : PointwiseMeta {
-  void meta(const at::Tensor& self, const auto&...) { unary(self); }
+  void meta(const at::Tensor& self, const auto&...) {
+    refuse_complex({&self});
+    unary(self);
+  }
 };
 
 double largest(c10::ScalarType type) {

@@ -8,6 +8,7 @@
 #include <ATen/ops/trace_ops.h>
 #include <ATen/ops/vdot_ops.h>
 
+#include "csrc/aten/complex.h"
 #include "csrc/aten/reduction.h"
 
 namespace torch_npu {
@@ -26,6 +27,47 @@ row:
   store out, %s
 )");
 
+// The signs are those of the imaginary parts: -1 for a conjugated operand.
+TypedKernel k_complex_dot(R"(
+program complex_dot(out_re, out_im, x_re, x_im, y_re, y_im; x_sign, y_sign)
+each:
+  %a = load x_re : $t
+  %xi = load x_im : $t
+  %c = load y_re : $t
+  %yi = load y_im : $t
+  %xs = param x_sign : $t
+  %ys = param y_sign : $t
+  %b = mul %xi, %xs
+  %d = mul %yi, %ys
+  %ac = mul %a, %c
+  %bd = mul %b, %d
+  %ad = mul %a, %d
+  %bc = mul %b, %c
+  %re = sub %ac, %bd
+  %im = add %ad, %bc
+  %r = fold sum %re
+  %i = fold sum %im
+row:
+  store out_re, %r
+  store out_im, %i
+)");
+
+Tensor complex_dot(const Tensor& self, const Tensor& other, bool conjugate, const char* name) {
+  const Tensor x = self.resolve_neg(), y = other.resolve_neg();
+  const Tensor out = make_empty({}, {}, x.options());
+  const Tensor re = real_part(out), im = imag_part(out);
+  Rows(name, x.sizes(), 1)
+      .scalar(re)
+      .scalar(im)
+      .add(real_part(x))
+      .add(imag_part(x))
+      .add(real_part(y))
+      .add(imag_part(y))
+      .reduce(k_complex_dot.of(compute_type(re, name)),
+              {number(x.is_conj() != conjugate ? -1 : 1), number(y.is_conj() ? -1 : 1)});
+  return out;
+}
+
 TypedKernel k_equal(R"(
 program equal(out, x, y)
 each:
@@ -37,7 +79,7 @@ row:
   store out, %s
 )");
 
-Tensor dot_product(const Tensor& self, const Tensor& other, const char* name) {
+Tensor dot_product(const Tensor& self, const Tensor& other, bool conjugate, const char* name) {
   TORCH_CHECK(self.dim() == 1 && other.dim() == 1, "1D tensors expected, but got ", self.dim(), "D and ", other.dim(),
               "D tensors");
   TORCH_CHECK(self.scalar_type() == other.scalar_type(), name,
@@ -47,6 +89,9 @@ Tensor dot_product(const Tensor& self, const Tensor& other, const char* name) {
               other.numel(), "] to have the same number of elements, but got ", self.numel(), " and ", other.numel(),
               " elements respectively");
   check_same_device(name, {&self, &other});
+  if (self.is_complex()) {
+    return complex_dot(self, other, conjugate, name);
+  }
   const npu_dtype compute = compute_type(self, name);
   if (compute == NPU_BOOL) {
     throw Unsupported(name);
@@ -57,10 +102,10 @@ Tensor dot_product(const Tensor& self, const Tensor& other, const char* name) {
 }
 
 Tensor dot(const Tensor& self, const Tensor& other) {
-  return dot_product(self, other, "dot");
+  return dot_product(self, other, false, "dot");
 }
 Tensor vdot(const Tensor& self, const Tensor& other) {
-  return dot_product(self, other, "vdot");
+  return dot_product(self, other, true, "vdot");
 }
 
 void launch_addmv(at::impl::MetaBase&, const Tensor& out, const Tensor& self, const Tensor& mat, const Tensor& vec,
@@ -89,6 +134,9 @@ bool equal(const Tensor& self, const Tensor& other) {
   }
   if (self.numel() == 0) {
     return true;
+  }
+  if (self.is_complex()) {
+    return torch_npu::equal(parts(self.resolve_conj().resolve_neg()), parts(other.resolve_conj().resolve_neg()));
   }
   const Tensor out = make_empty({}, {}, self.options().dtype(at::kBool));
   const npu_dtype compute = compute_type(self, label);

@@ -1,7 +1,9 @@
 // Reductions, one REDUCE each. The input is converted on load, so no cast of it is ever written to memory.
+#include <ATen/TensorOperators.h>
 #include <ATen/native/ReduceOpsUtils.h>
 #include <ATen/ops/all_meta.h>
 #include <ATen/ops/all_ops.h>
+#include <ATen/ops/amax.h>
 #include <ATen/ops/amax_meta.h>
 #include <ATen/ops/amax_ops.h>
 #include <ATen/ops/amin_meta.h>
@@ -9,6 +11,8 @@
 #include <ATen/ops/any_meta.h>
 #include <ATen/ops/any_ops.h>
 #include <ATen/ops/count_nonzero_ops.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/log.h>
 #include <ATen/ops/logsumexp_ops.h>
 #include <ATen/ops/max_ops.h>
 #include <ATen/ops/mean_meta.h>
@@ -17,10 +21,11 @@
 #include <ATen/ops/nansum_ops.h>
 #include <ATen/ops/prod_meta.h>
 #include <ATen/ops/prod_ops.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/sum_meta.h>
 #include <ATen/ops/sum_ops.h>
-#include <ATen/ops/view_as_real.h>
 
+#include "csrc/aten/complex.h"
 #include "csrc/aten/reduction.h"
 
 namespace torch_npu {
@@ -106,15 +111,41 @@ int64_t folded_size(const Tensor& self, DimMask mask) {
 // A complex sum is two real ones.
 bool fold_parts(TypedKernel& kernel, const Tensor& out, const Tensor& self, DimMask mask, bool keepdim,
                 const char* label, Params params = {}) {
-  if (!out.is_complex() || self.scalar_type() != out.scalar_type() || self.is_conj() || self.is_neg()) {
+  if (!out.is_complex()) {
     return false;
   }
-  const Tensor parts = at::view_as_real(self);
+  const Tensor from = parts(self.is_complex() ? self : self.to(out.scalar_type()));
   mask[self.dim()] = false;
-  const Tensor viewed = at::view_as_real(at::native::review_reduce_result(out, self.dim(), mask, keepdim));
-  fold(kernel, compute_type(parts, label), viewed, parts, mask, label, params);
+  const Tensor to = parts(at::native::review_reduce_result(out, self.dim(), mask, keepdim));
+  fold(kernel, compute_type(to, label), to, from, mask, label, params);
   return true;
 }
+
+TypedKernel k_complex_prod(R"(
+program complex_prod(out_re, out_im, x_re, x_im)
+combine:
+  %a = arg 0 : $t
+  %b = arg 1 : $t
+  %c = arg 2 : $t
+  %d = arg 3 : $t
+  %ac = mul %a, %c
+  %bd = mul %b, %d
+  %ad = mul %a, %d
+  %bc = mul %b, %c
+  %re = sub %ac, %bd
+  %im = add %ad, %bc
+  yield 0, %re
+  yield 1, %im
+each:
+  %x = load x_re : $t
+  %y = load x_im : $t
+  %p = fold custom %x, %y
+row:
+  %r = get %p, 0
+  %i = get %p, 1
+  store out_re, %r
+  store out_im, %i
+)");
 
 // Sums and products of bool have an integer type.
 npu_dtype sum_type(const Tensor& out, const char* label) {
@@ -147,14 +178,33 @@ void launch_mean(at::impl::MetaBase&, const Tensor& out, const Tensor& self, at:
   }
 }
 
+void fold_prod(const Tensor& out, const Tensor& self, DimMask mask) {
+  constexpr const char* label = "aten::prod";
+  if (!out.is_complex()) {
+    return fold(k_prod, sum_type(out, label), out, self, mask, label);
+  }
+  if (folded_size(self, mask) == 0) {
+    out.fill_(1);
+    return;
+  }
+  const Tensor x = self.to(out.scalar_type());
+  const Tensor re = real_part(out), im = imag_part(out);
+  Rows(label, self.sizes(), mask)
+      .reduced(re)
+      .reduced(im)
+      .add(real_part(x))
+      .add(imag_part(x))
+      .reduce(k_complex_prod.of(compute_type(re, label)));
+}
+
 void launch_prod_dim(at::impl::MetaBase&, const Tensor& out, const Tensor& self, int64_t dim, bool,
                      std::optional<at::ScalarType>) {
-  fold(k_prod, sum_type(out, "aten::prod"), out, self, clipped(dim, self), "aten::prod");
+  fold_prod(out, self, clipped(dim, self));
 }
 
 Tensor prod(const Tensor& self, std::optional<at::ScalarType> dtype) {
   const Tensor out = make_empty({}, {}, self.options().dtype(at::native::get_dtype_from_self(self, dtype, true)));
-  fold(k_prod, sum_type(out, "aten::prod"), out, self, clipped(std::nullopt, self), "aten::prod");
+  fold_prod(out, self, clipped(std::nullopt, self));
   return out;
 }
 
@@ -197,6 +247,10 @@ Tensor& min_all_out(const Tensor& self, Tensor& out) {
 template <TypedKernel& kernel>
 struct Truth {
   static constexpr const char* kLabel = &kernel == &k_any ? "aten::any" : "aten::all";
+  static void fold(TypedKernel& k, npu_dtype compute, const Tensor& out, const Tensor& self, DimMask mask,
+                   const char* label) {
+    torch_npu::fold(k, compute, out, self.is_complex() ? truth(self) : self, mask, label);
+  }
   static void dim(at::impl::MetaBase&, const Tensor& out, const Tensor& self, int64_t dim, bool) {
     fold(kernel, NPU_BOOL, out, self, clipped(dim, self), kLabel);
   }
@@ -241,7 +295,7 @@ Tensor& nansum_out(const Tensor& self, at::OptionalIntArrayRef dim, bool keepdim
 Tensor count_nonzero(const Tensor& self, at::IntArrayRef dim) {
   const DimMask mask = clipped(dim, self);
   const Tensor out = reduced_empty(self, mask, false, at::kLong);
-  fold(k_count_nonzero, NPU_I64, out, self, mask, "aten::count_nonzero");
+  fold(k_count_nonzero, NPU_I64, out, self.is_complex() ? truth(self) : self, mask, "aten::count_nonzero");
   return out;
 }
 
@@ -251,9 +305,26 @@ at::ScalarType float_type(const Tensor& self) {
              : self.scalar_type();
 }
 
+// Shifted by the greatest real part.
+void complex_logsumexp(Tensor& out, const Tensor& self, at::IntArrayRef dim, bool keepdim) {
+  if (self.numel() == 0) {
+    out.fill_(-std::numeric_limits<double>::infinity());
+    return;
+  }
+  const Tensor real = real_part(self);
+  const Tensor top = at::amax(real, dim, /*keepdim=*/true);
+  const Tensor shift = top.masked_fill(top.abs() == std::numeric_limits<double>::infinity(), 0);
+  at::sum_out(out, at::exp(self - shift), dim, keepdim).log_();
+  at::native::review_reduce_result(out, static_cast<int>(self.dim()), clipped(dim, self), keepdim).add_(shift);
+}
+
 Tensor logsumexp(const Tensor& self, at::IntArrayRef dim, bool keepdim) {
   const DimMask mask = clipped(dim, self);
-  const Tensor out = reduced_empty(self, mask, keepdim, float_type(self));
+  Tensor out = reduced_empty(self, mask, keepdim, float_type(self));
+  if (self.is_complex()) {
+    complex_logsumexp(out, self, dim, keepdim);
+    return out;
+  }
   fold(k_logsumexp, compute_type(out, "aten::logsumexp"), out, self, mask, "aten::logsumexp");
   return out;
 }
@@ -263,6 +334,10 @@ Tensor& logsumexp_out(const Tensor& self, at::IntArrayRef dim, bool keepdim, Ten
               "logsumexp(): Expected floating point type for result tensor, but got: ", out.scalar_type());
   const DimMask mask = clipped(dim, self);
   at::native::resize_output(out, at::native::shape_from_dim_mask(self, mask, keepdim));
+  if (self.is_complex() && out.scalar_type() == self.scalar_type()) {
+    complex_logsumexp(out, self, dim, keepdim);
+    return out;
+  }
   fold(k_logsumexp, compute_type(out, "aten::logsumexp"), out, self, mask, "aten::logsumexp");
   return out;
 }

@@ -1,15 +1,19 @@
 // Variances (Welford's fold) and vector norms, one REDUCE each.
 #include <ATen/native/ReduceOpsUtils.h>
+#include <ATen/ops/abs.h>
 #include <ATen/ops/linalg_vector_norm_meta.h>
 #include <ATen/ops/linalg_vector_norm_ops.h>
+#include <ATen/ops/mean.h>
 #include <ATen/ops/norm_ops.h>
 #include <ATen/ops/std_mean_ops.h>
 #include <ATen/ops/std_ops.h>
+#include <ATen/ops/var.h>
 #include <ATen/ops/var_mean_ops.h>
 #include <ATen/ops/var_ops.h>
 
 #include <cmath>
 
+#include "csrc/aten/complex.h"
 #include "csrc/aten/reduction.h"
 
 namespace torch_npu {
@@ -59,14 +63,22 @@ void fold_moments(TypedKernel& kernel, const Tensor& out, const Tensor& mean, co
 void check_moments(const Tensor& self, const char* name) {
   TORCH_CHECK(at::isFloatingType(self.scalar_type()) || at::isComplexType(self.scalar_type()), name,
               " only support floating point and complex dtypes");
-  if (self.is_complex()) {
-    throw Unsupported(name);
-  }
+}
+
+// The variance of complex numbers is that of their real parts plus that of their imaginary ones.
+Tensor complex_moment(TypedKernel& kernel, const Tensor& self, at::OptionalIntArrayRef dim,
+                      const std::optional<at::Scalar>& correction, bool keepdim) {
+  Tensor out = at::var(real_part(self), dim, correction, keepdim);
+  out.add_(at::var(imag_part(self), dim, correction, keepdim));
+  return &kernel == &k_std || &kernel == &k_std_mean ? out.sqrt_() : out;
 }
 
 Tensor moment(TypedKernel& kernel, const Tensor& self, at::OptionalIntArrayRef dim,
               const std::optional<at::Scalar>& correction, bool keepdim, const char* name) {
   check_moments(self, "std and var");
+  if (self.is_complex()) {
+    return complex_moment(kernel, self, dim, correction, keepdim);
+  }
   const DimMask mask = at::native::make_dim_mask(dim, self.dim());
   const Tensor out = make_empty(at::native::shape_from_dim_mask(self, mask, keepdim), {}, self.options());
   fold_moments(kernel, out, {}, self, mask, correction, name);
@@ -76,7 +88,7 @@ Tensor moment(TypedKernel& kernel, const Tensor& self, at::OptionalIntArrayRef d
 Tensor& moment_out(TypedKernel& kernel, const Tensor& self, at::OptionalIntArrayRef dim,
                    const std::optional<at::Scalar>& correction, bool keepdim, Tensor& out, const char* name) {
   check_moments(self, "std and var");
-  if (out.scalar_type() != self.scalar_type()) {
+  if (out.scalar_type() != self.scalar_type() || self.is_complex()) {
     throw Unsupported(name);  // for PyTorch's own rules and sentences
   }
   const DimMask mask = at::native::make_dim_mask(dim, self.dim());
@@ -88,6 +100,9 @@ Tensor& moment_out(TypedKernel& kernel, const Tensor& self, at::OptionalIntArray
 std::tuple<Tensor, Tensor> moment_mean(TypedKernel& kernel, const Tensor& self, at::OptionalIntArrayRef dim,
                                        const std::optional<at::Scalar>& correction, bool keepdim, const char* name) {
   check_moments(self, op_of(name));
+  if (self.is_complex()) {
+    return {complex_moment(kernel, self, dim, correction, keepdim), at::mean(self, dim, keepdim)};
+  }
   const DimMask mask = at::native::make_dim_mask(dim, self.dim());
   const auto shape = at::native::shape_from_dim_mask(self, mask, keepdim);
   const Tensor out = make_empty(shape, {}, self.options());
@@ -137,10 +152,26 @@ TypedKernel k_norm_min(
 TypedKernel k_norm_p(NPU_NORM("norm_p", "  %p = param p : $t\n  %v = pow %a, %p\n", "sum",
                               "  %q = param q : $t\n  %r = pow %s, %q\n"));
 
-void launch_vector_norm(at::impl::MetaBase&, const Tensor& out, const Tensor& self, const at::Scalar& ord, Dims dim,
-                        bool, std::optional<at::ScalarType>) {
+void launch_vector_norm(at::impl::MetaBase& op, const Tensor& out, const Tensor& self, const at::Scalar& ord, Dims dim,
+                        bool keepdim, std::optional<at::ScalarType>) {
   const char* label = "aten::linalg_vector_norm";
   const double p = ord.toDouble();
+  if (self.is_complex()) {
+    const Tensor wide = self.to(c10::toComplexType(out.scalar_type()));
+    if (p != 2) {
+      return launch_vector_norm(op, out, at::abs(wide), ord, dim, keepdim, {});
+    }
+    // The squares of both parts.
+    const Tensor both = parts(wide);
+    DimMask mask = at::native::make_dim_mask(dim, self.dim());
+    mask[self.dim()] = true;
+    const Tensor whole = at::native::review_reduce_result(out, static_cast<int>(self.dim()), mask, keepdim);
+    Rows(label, both.sizes(), mask)
+        .reduced(whole.unsqueeze(-1))
+        .add(both)
+        .reduce(k_norm2.of(compute_type(out, label)), {number(2), number(0.5)});
+    return;
+  }
   TypedKernel& kernel = p == 0           ? k_norm0
                         : p == 1         ? k_norm1
                         : p == 2         ? k_norm2

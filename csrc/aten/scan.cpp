@@ -7,6 +7,7 @@
 #include <ATen/ops/cumsum_meta.h>
 #include <ATen/ops/cumsum_ops.h>
 
+#include "csrc/aten/complex.h"
 #include "csrc/aten/reduction.h"
 
 namespace torch_npu {
@@ -61,10 +62,85 @@ each:
   store out, %run
 )");
 
+// Of complex numbers: both parts are members of the scan.
+#define NPU_COMPLEX_SCAN(name, lines)                                                                                \
+  "program " name                                                                                                    \
+  "(out_re, out_im, x_re, x_im)\ncombine:\n  %a = arg 0 : $t\n  %b = arg 1 : $t\n  %c = arg 2 : $t\n"                \
+  "  %d = arg 3 : $t\n" lines                                                                                        \
+  "  yield 0, %re\n  yield 1, %im\neach:\n  %x = load x_re : $t\n  %y = load x_im : $t\n  %s = scan custom %x, %y\n" \
+  "each:\n  %r = get %s, 0\n  %i = get %s, 1\n  store out_re, %r\n  store out_im, %i\n"
+
+TypedKernel k_complex_cumprod(NPU_COMPLEX_SCAN("complex_cumprod", R"(
+  %ac = mul %a, %c
+  %bd = mul %b, %d
+  %ad = mul %a, %d
+  %bc = mul %b, %c
+  %re = sub %ac, %bd
+  %im = add %ad, %bc
+)"));
+
+// high + log1p(exp(low - high)), ordered by the real parts; two infinite ones that are equal stay, if they are
+// negative.
+TypedKernel k_complex_logcumsumexp(NPU_COMPLEX_SCAN("complex_logcumsumexp", R"(
+  %less = lt %a, %c
+  %lr = where %less, %a, %c
+  %li = where %less, %b, %d
+  %hr = where %less, %c, %a
+  %hi = where %less, %d, %b
+  %dr = sub %lr, %hr
+  %di = sub %li, %hi
+  %e = exp %dr
+  %cos = cos %di
+  %sin = sin %di
+  %er = mul %e, %cos
+  %ei = mul %e, %sin
+  %one = const 1 : $t
+  %sr = add %one, %er
+  %angle = atan2 %ei, %sr
+  %two = const 2 : $t
+  %half = const 0.5 : $t
+  %e2 = add %two, %er
+  %m = mul %er, %e2
+  %ii = mul %ei, %ei
+  %mm = add %m, %ii
+  %l = log1p %mm
+  %log = mul %l, %half
+  %tr = add %hr, %log
+  %ti = add %hi, %angle
+  %same = eq %a, %c
+  %inf = isinf %a
+  %stay = and %same, %inf
+  %re = where %stay, %lr, %tr
+  %im = where %stay, %li, %ti
+)"));
+
+void complex_scan(TypedKernel& kernel, npu_dtype compute, const Tensor& out, const Tensor& self, int64_t dim,
+                  const char* label) {
+  const Tensor x = self.to(out.scalar_type());
+  Rows(label, self.sizes(), one_dim(self, dim))
+      .add(real_part(out))
+      .add(imag_part(out))
+      .add(real_part(x))
+      .add(imag_part(x))
+      .scan(kernel.of(compute));
+}
+
 template <TypedKernel& kernel>
-void launch_cum(at::impl::MetaBase&, const Tensor& out, const Tensor& self, int64_t dim,
-                std::optional<at::ScalarType>) {
+void launch_cum(at::impl::MetaBase& op, const Tensor& out, const Tensor& self, int64_t dim,
+                std::optional<at::ScalarType> dtype) {
   const char* label = &kernel == &k_cumsum ? "aten::cumsum" : "aten::cumprod";
+  if (out.is_complex()) {
+    if (&kernel == &k_cumprod) {
+      const npu_dtype part = part_dtype(out.scalar_type());
+      return complex_scan(k_complex_cumprod, part, out, self, dim, label);
+    }
+    if (self.dim() == 0) {
+      out.copy_(self);
+      return;
+    }
+    const int64_t wrapped = at::maybe_wrap_dim(dim, self.dim());
+    return launch_cum<kernel>(op, parts(out), parts(self.to(out.scalar_type())), wrapped, dtype);
+  }
   const npu_dtype type = compute_type(out, label);
   Rows(label, self.sizes(), one_dim(self, dim)).add(out).add(self).scan(kernel.of(type == NPU_BOOL ? NPU_I64 : type));
 }
@@ -94,6 +170,10 @@ Tensor& logcumsumexp_out(const Tensor& self, int64_t dim, Tensor& out) {
     throw Unsupported(label);
   }
   // In double, as PyTorch on the CPU: its gradient subtracts neighbours of the result.
+  if (self.is_complex()) {
+    complex_scan(k_complex_logcumsumexp, NPU_F64, out, self, dim, label);
+    return out;
+  }
   const npu_dtype type = self.scalar_type() == at::kFloat ? NPU_F64 : compute_type(self, label);
   Rows(label, self.sizes(), one_dim(self, dim)).add(out).add(self).scan(k_logcumsumexp.of(type));
   return out;

@@ -60,6 +60,18 @@ constexpr npu_dtype compute_dtype(npu_dtype type) {
   }
 }
 
+// The storage type of the real and of the imaginary part; NPU_DTYPE_NONE for types that are not complex.
+constexpr npu_dtype part_dtype(c10::ScalarType type) {
+  switch (type) {
+    case c10::ScalarType::ComplexFloat:
+      return NPU_F32;
+    case c10::ScalarType::ComplexDouble:
+      return NPU_F64;
+    default:
+      return NPU_DTYPE_NONE;
+  }
+}
+
 inline bool is_float(npu_dtype type) {
   return type >= NPU_F16 && type <= NPU_F64;
 }

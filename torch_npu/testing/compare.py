@@ -175,13 +175,18 @@ def _picked(op: Any, call: Call, result: Any) -> Any:
     return values, call.input.detach().cpu().gather(dim, wide.cpu()).to(positions.device)
 
 
+def _as_double(leaf: torch.Tensor) -> torch.Tensor:
+    value = _dense(leaf)
+    return torch.view_as_real(value.to(torch.complex128).resolve_conj()) if value.is_complex() else value.double()
+
+
 def _no_worse(got: Any, want: Any, truth: Any, limits: dict[str, float]) -> bool:
     """Every element is within the tolerance of the double precision result, or at most twice as far as the CPU's."""
     for got_leaf, want_leaf, true_leaf in zip(_tensors(got), _tensors(want), _tensors(truth), strict=True):
-        if not isinstance(want_leaf, torch.Tensor) or not want_leaf.is_floating_point():
+        if not isinstance(want_leaf, torch.Tensor) or not (want_leaf.is_floating_point() or want_leaf.is_complex()):
             assert_same(got_leaf, want_leaf, values=True, device=got_leaf.device.type)
             continue
-        mine, theirs, true = (_dense(leaf).double() for leaf in (got_leaf, want_leaf, true_leaf))
+        mine, theirs, true = (_as_double(leaf) for leaf in (got_leaf, want_leaf, true_leaf))
         finite = true.isfinite() & theirs.isfinite()
         torch.testing.assert_close(mine[~finite], theirs[~finite], rtol=0.0, atol=0.0, equal_nan=True)
         if finite.any():
@@ -195,13 +200,15 @@ def _no_worse(got: Any, want: Any, truth: Any, limits: dict[str, float]) -> bool
 def _forgiven(op: Any, sample: Any, dtype: torch.dtype, got: Any, want: Any, grad: bool, limits: Any) -> bool:
     """Two results of low precision may differ by more than the tolerance where the arithmetic magnifies errors: then
     the op in double precision decides."""
-    if dtype not in (torch.float32, torch.bfloat16, torch.float16):
+    wide_types = {torch.float32: torch.float64, torch.bfloat16: torch.float64, torch.float16: torch.float64}
+    wide_types[torch.complex64] = torch.complex128
+    if dtype not in wide_types:
         return False
 
     def widen(value: Any) -> Any:
-        if isinstance(value, torch.Tensor) and value.is_floating_point():
-            return value.detach().double().requires_grad_(value.requires_grad)
-        return torch.float64 if value is dtype else value
+        if isinstance(value, torch.Tensor) and value.dtype in wide_types:
+            return value.detach().to(wide_types[value.dtype]).requires_grad_(value.requires_grad)
+        return wide_types[dtype] if value is dtype else value
 
     try:
         wide = Call(op, sample.transform(widen), "cpu")
