@@ -46,7 +46,10 @@ complex(where((abs(a) < 0.5) & (abs(b) < 0.5), near, log(hypot(1 + a, b))), atan
 a = real(z); b = imag(z); t = sqrt(abs(a) / 2 + hypot(a, b) / 2)
 u = where(t == 0, b, where(isinf(b), b, b / (2 * t))); low = a < 0
 complex(where(low, abs(u), t), where(low, copysign(t, b), u))""",
-    "pow": "exp(w * log(z))",
+    # In double, because exp magnifies what the product has lost.
+    "pow": """
+x = complex(f64(real(z)), f64(imag(z))); y = complex(f64(real(w)), f64(imag(w))); p = exp(y * log(x))
+complex(number(real(p)), number(imag(p)))""",
     "sigmoid": """
 low = real(z) < 0; x = where(low, z, -z); e = exp(x)
 where(low, e, complex(1, 0)) / (1 + e)""",

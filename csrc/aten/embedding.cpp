@@ -62,7 +62,8 @@ at::Tensor embedding_dense_backward(const at::Tensor& grad_output, const at::Ten
   check_same_device(label, {&grad_output, &indices});
   if (grad_output.is_complex()) {  // rows of twice the length
     const at::Tensor rows = parts(grad_output).flatten(-2);
-    const at::Tensor out = embedding_dense_backward(rows, indices, num_weights, padding_idx, scale_grad_by_freq);
+    const at::Tensor out =
+        torch_npu::embedding_dense_backward(rows, indices, num_weights, padding_idx, scale_grad_by_freq);
     return at::view_as_complex(out.view({num_weights, -1, 2}));
   }
   const npu_dtype compute = compute_dtype(numeric_dtype(grad_output.scalar_type(), label));

@@ -227,14 +227,6 @@ Kernel& TypedKernel::make(npu_dtype compute, const char* text, std::atomic<Kerne
   return *made;
 }
 
-npu_dtype iterator_compute_dtype(const at::TensorIteratorBase& iter) {
-  const npu_dtype type = storage_dtype(iter.common_dtype());
-  if (type == NPU_DTYPE_NONE) {
-    throw Unsupported("dtype");
-  }
-  return compute_dtype(type);
-}
-
 void launch_map(at::TensorIteratorBase& iter, Kernel& kernel, const char* label,
                 std::initializer_list<npu_scalar> params, Numbers numbers) {
   launch_map_as(iter.common_dtype(), iter, kernel, label, params, numbers);

@@ -53,9 +53,6 @@ enum class Numbers {
   kRounded   // rounded to the common type first, as PyTorch's comparisons do
 };
 
-// The type to compute in: the iterator's common type. Throws Unsupported for types that no command carries.
-npu_dtype iterator_compute_dtype(const at::TensorIteratorBase& iter);
-
 void launch_map(at::TensorIteratorBase& iter, Kernel& kernel, const char* label,
                 std::initializer_list<npu_scalar> params = {}, Numbers numbers = Numbers::kCompute);
 
