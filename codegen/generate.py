@@ -69,6 +69,9 @@ def call(entry: Entry, variant: Variant, index: int) -> list[str]:
         parts += [params[-1]] if type_ else [f"call.real({name})", f"call.imag({name})"]
     lines = [f"    if (call.has({kernel}){condition}) {{"]
     lines += [f"      return call.run({kernel}, {{{', '.join(params)}}});", "    }"]
+    if variant.parts:
+        lines += [f"    if (call.partwise(){condition}) {{"]
+        lines += [f"      return call.run_parts({kernel});", "    }"]
     if "complex" in variant.texts:
         lines += [f"    if (call.has_complex({kernel}){condition}) {{"]
         lines += [f"      return call.run_complex({kernel}, {{{', '.join(parts)}}});", "    }"]

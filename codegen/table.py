@@ -28,6 +28,7 @@ class Variant:
     params: list[str]
     texts: dict[str, str]  # kind to program text
     source: list[str]
+    parts: bool = False
     pairs: int = 0  # of the complex program: a bit for each tensor that is two of its operands
 
     @property
@@ -77,8 +78,10 @@ def _add(entries: dict[str, Entry], match: re.Match[str], line: str) -> None:
     marks = (match["marks"] or "").split()
     kinds = [k for k in KINDS if k in marks or ("all" in marks and k in _ALL)] or ["float"]
     iterator = next((m for m in marks if m in ITERATORS), "")
-    if unknown := [m for m in marks if m not in (*KINDS, *ITERATORS, "all", "wide")]:
-        raise TableError(f"expected marks out of {', '.join((*KINDS, 'all', 'wide', *ITERATORS))}, got {unknown[0]}")
+    if unknown := [m for m in marks if m not in (*KINDS, *ITERATORS, "all", "wide", "parts")]:
+        raise TableError(
+            f"expected marks out of {', '.join((*KINDS, 'all', 'wide', 'parts', *ITERATORS))}, got {unknown[0]}"
+        )
     entry = entries.setdefault(match["name"], Entry(match["name"], bool(match["kernel"]), iterator, False, []))
     entry.iterator = entry.iterator or iterator
     entry.wide = entry.wide or "wide" in marks
@@ -92,7 +95,7 @@ def _add(entries: dict[str, Entry], match: re.Match[str], line: str) -> None:
         last.source.append(line)
         last.pairs = last.pairs or pairs
     else:
-        entry.variants.append(Variant(condition, operands, params, texts, [line], pairs))
+        entry.variants.append(Variant(condition, operands, params, texts, [line], "parts" in marks, pairs))
 
 
 def read_table(path: Path) -> list[Entry]:

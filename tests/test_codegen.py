@@ -10,7 +10,7 @@ from conftest import LIBRARIES, ROOT
 
 sys.path.insert(0, str(ROOT / "codegen"))
 
-from expression import TableError, compile_program  # noqa: E402
+from expression import TableError, compile_paired, compile_program  # noqa: E402
 from generate import find, generate  # noqa: E402
 from table import read_table  # noqa: E402
 
@@ -59,6 +59,31 @@ def test_named_values_and_two_results():
 def test_bool_programs_refuse_arithmetic():
     with pytest.raises(TableError, match="add has no form for bool"):
         program("x + y", "bool")
+
+
+def test_complex_values_are_pairs():
+    text, pairs = compile_paired("test", ["x", "m: bool"], ["p"], "where(m, x * p, 0)", "complex")
+    assert text.splitlines()[0] == "program test(out_re, out_im, x_re, x_im, m; p_re, p_im)"
+    assert pairs == 0b011  # the result and x, not the mask
+    assert sum(" mul " in line for line in text.splitlines()) == 4
+    text, pairs = compile_paired("test", ["x"], [], "abs(x)", "complex")
+    assert text.splitlines()[0] == "program test(out, x_re, x_im)" and pairs == 0b10
+
+
+def test_a_real_number_beside_a_complex_value_stays_real():
+    assert program("1 - x", "complex", ["x"], [])[-4:] == [
+        "%3 = sub %2, %0",
+        "%4 = neg %1",
+        "store out_re, %3",
+        "store out_im, %4",
+    ]
+
+
+def test_functions_without_a_complex_form_are_errors():
+    with pytest.raises(TableError, match="erf has no form for complex numbers"):
+        program("erf(x)", "complex")
+    with pytest.raises(TableError, match="expected a real value, got a complex one"):
+        program("i64(x)", "complex")
 
 
 def test_a_fraction_in_an_integer_program_is_an_error():

@@ -9,6 +9,7 @@
 #include <ATen/ops/unfold_backward_ops.h>
 #include <ATen/ops/zeros.h>
 
+#include "csrc/aten/complex.h"
 #include "csrc/aten/nest.h"
 #include "csrc/aten/structured.h"
 
@@ -98,12 +99,18 @@ Tensor& im2col_out(const Tensor& self, IntArrayRef kernel, IntArrayRef dilation,
   check_pairs(kernel, dilation, padding, stride);
   at::native::im2col_shape_check(self, Tensor(), kernel[0], kernel[1], dilation[0], dilation[1], padding[0], padding[1],
                                  stride[0], stride[1]);
-  const npu_dtype compute = compute_dtype(opaque_dtype(self.scalar_type(), label));
   const Tensor image = batched(self, 4);
   const Windows w{kernel, dilation, padding, stride, image.size(2), image.size(3)};
   const int64_t depth = image.size(1) * kernel[0] * kernel[1], length = w.rows() * w.columns();
   at::native::resize_output(
       out, self.dim() == 4 ? at::DimVector{image.size(0), depth, length} : at::DimVector{depth, length});
+  if (too_wide(self)) {
+    Tensor re = real_part(out), im = imag_part(out);
+    im2col_out(real_part(self), kernel, dilation, padding, stride, re);
+    im2col_out(imag_part(self), kernel, dilation, padding, stride, im);
+    return out;
+  }
+  const npu_dtype compute = compute_dtype(opaque_dtype(self.scalar_type(), label));
   const Tensor columns = batched(out, 3);
   Nest nest(NPU_MAP, label, space(w, image.size(0), image.size(1)));
   operands(nest, w, image, columns);
@@ -126,12 +133,18 @@ Tensor& col2im_out(const Tensor& self, IntArrayRef output_size, IntArrayRef kern
   check_pairs(kernel, dilation, padding, stride);
   at::native::col2im_shape_check(self, Tensor(), output_size[0], output_size[1], kernel[0], kernel[1], dilation[0],
                                  dilation[1], padding[0], padding[1], stride[0], stride[1]);
-  const npu_dtype type = numeric_dtype(self.scalar_type(), label);
   const Tensor columns = batched(self, 3);
   const Windows w{kernel, dilation, padding, stride, output_size[0], output_size[1]};
   const int64_t batch = columns.size(0), channels = columns.size(1) / (kernel[0] * kernel[1]);
   at::native::resize_output(out, self.dim() == 3 ? at::DimVector{batch, channels, w.height, w.width}
                                                  : at::DimVector{channels, w.height, w.width});
+  if (self.is_complex()) {
+    Tensor re = real_part(out), im = imag_part(out);
+    col2im_out(real_part(self), output_size, kernel, dilation, padding, stride, re);
+    col2im_out(imag_part(self), output_size, kernel, dilation, padding, stride, im);
+    return out;
+  }
+  const npu_dtype type = numeric_dtype(self.scalar_type(), label);
   const bool narrow = at::isReducedFloatingType(out.scalar_type());
   const Tensor sum = narrow ? at::zeros(out.sizes(), out.options().dtype(at::kFloat)) : out.zero_();
   Nest nest(NPU_SCATTER, label, space(w, batch, channels));
@@ -162,6 +175,11 @@ each:
 // The view of the gradient that unfold made; elements that windows share are met several times.
 void launch_unfold_backward(Tensor& out, const Tensor& grad, int64_t dim, int64_t size, int64_t step) {
   constexpr const char* label = "aten::unfold_backward";
+  if (grad.is_complex()) {
+    Tensor re = real_part(out), im = imag_part(out);
+    launch_unfold_backward(re, real_part(grad), dim, size, step);
+    return launch_unfold_backward(im, imag_part(grad), dim, size, step);
+  }
   const npu_dtype compute = compute_dtype(numeric_dtype(grad.scalar_type(), label));
   if (compute == NPU_BOOL) throw Unsupported(label);
   const Tensor view = out.unfold(dim, size, step);

@@ -3,6 +3,46 @@
 
 namespace torch_npu {
 
+bool same_complex(const at::TensorIteratorBase& iter) {
+  for (int arg = 0; arg < iter.ntensors(); ++arg) {
+    if (iter.dtype(arg) != iter.common_dtype() || iter.is_cpu_scalar(arg)) {
+      return false;
+    }
+  }
+  return iter.ndim() < NPU_MAX_RANK;
+}
+
+void launch_parts(const at::TensorIteratorBase& iter, Kernel& kernel, const char* label) {
+  if (iter.numel() == 0) {
+    return;
+  }
+  const int rank = iter.ndim();
+  npu_operand operands[4] = {};
+  TORCH_INTERNAL_ASSERT(iter.ntensors() <= 4);
+  npu_command command{};
+  command.struct_size = sizeof(command);
+  command.kind = NPU_MAP;
+  command.rank = static_cast<uint8_t>(rank + 1);
+  command.operands = operands;
+  command.operand_count = iter.ntensors();
+  command.label = label;
+  command.size[rank] = 2;
+  for (int d = 0; d < rank; ++d) {
+    command.size[d] = iter.shape()[rank - 1 - d];  // the iterator's dimension 0 is the innermost
+  }
+  for (int arg = 0; arg < iter.ntensors(); ++arg) {
+    operands[arg].addr = reinterpret_cast<npu_addr>(iter.data_ptr(arg));
+    operands[arg].dtype = part_dtype(iter.dtype(arg));
+    operands[arg].stride[rank] = 1;
+    const int64_t width = iter.element_size(arg) / 2;
+    for (int d = 0; d < rank; ++d) {
+      operands[arg].stride[d] = iter.strides(arg)[rank - 1 - d] / width;
+    }
+  }
+  command.program = kernel.on(iter.device(0).index());
+  submit(iter.device(0).index(), command);
+}
+
 void PointwiseMeta::refuse_complex(std::initializer_list<const at::Tensor*> tensors) {
   for (const at::Tensor* tensor : tensors) {
     if (tensor->is_complex()) {

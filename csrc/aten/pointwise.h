@@ -45,6 +45,10 @@ inline bool is_one(const at::Scalar& value) {
   return value.isFloatingPoint() ? value.toDouble() == 1 : value.equal(1);
 }
 
+bool same_complex(const at::TensorIteratorBase& iter);
+// A real program for both parts of complex tensors of one type.
+void launch_parts(const at::TensorIteratorBase& iter, Kernel& kernel, const char* label);
+
 // One call of a table op: picks the program for its type and launches it.
 class PointwiseCall {
  public:
@@ -81,6 +85,9 @@ class PointwiseCall {
     }
     launch_map(iter_, kernel.of(compute_), label_, params, numbers_);
   }
+  // All tensors are complex and of one type, and a command has room for one more dimension: the two parts.
+  bool partwise() const { return complex_ && same_complex(iter_); }
+  void run_parts(TypedKernel& kernel) const { launch_parts(iter_, kernel.of(compute_), label_); }
   void run_complex(TypedKernel& kernel, std::initializer_list<npu_scalar> params) const {
     launch_map_as(iter_.common_dtype(), iter_, kernel.of_complex(compute_), label_, params, numbers_, kernel.pairs());
   }
