@@ -6,7 +6,8 @@ def register() -> None:
 
     from torch_npu import _C  # noqa: F401  (first: it may fail, and then torch must be left as it was)
 
-    if torch._C._get_privateuse1_backend_name() != "npu":
+    # The name lives in C++ (where `_C` may have set it) and in Python; the inference paths of torch.nn read the latter.
+    if torch.utils.backend_registration._privateuse1_backend_name != "npu":
         torch.utils.rename_privateuse1_backend("npu")
 
     from torch_npu import _dlpack, _printing, npu
