@@ -299,3 +299,15 @@ def test_foreach_is_that_of_the_cpu_without_fallback(info):
             for theirs, mine in zip(*results, strict=True):
                 torch.testing.assert_close(mine, theirs, equal_nan=True)
     assert tested > 0
+
+
+def test_the_name_that_transformers_asks_for_is_the_fused_adamw():
+    from torch_npu.optim import NpuFusedAdamW
+
+    results = []
+    for kind, more in ((NpuFusedAdamW, {}), (torch.optim.AdamW, {"fused": True})):
+        parameter = torch.nn.Parameter(torch.ones(5, device="npu"))
+        parameter.grad = torch.arange(5.0, device="npu")
+        kind([parameter], lr=0.1, betas=(0.8, 0.9), eps=1e-6, weight_decay=0.1, **more).step()
+        results.append(parameter.tolist())
+    assert results[0] == results[1] != [1.0] * 5

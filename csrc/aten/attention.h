@@ -39,7 +39,7 @@ struct Shape {
   // queries: it sees every key that any query sees. `scores` becomes the memory of one tile, `copies` times.
   template <class Work>
   void for_each_tile(bool causal, int copies, const at::TensorOptions& options, at::Tensor& scores, Work work) const {
-    const Cut cut = choose_cut(causal);
+    const Cut cut = choose_cut(causal, copies);
     scores = allocate(cut, copies, options);
     for (int64_t b = 0; b < batches; b += cut.batches)
       for (int64_t g = 0; g < groups; g += cut.groups)
@@ -52,7 +52,7 @@ struct Shape {
   struct Cut {
     int64_t batches, groups, repeats, rows;
   };
-  Cut choose_cut(bool causal) const;
+  Cut choose_cut(bool causal, int copies) const;
   at::Tensor allocate(const Cut& cut, int copies, const at::TensorOptions& options) const;
   Tile make_tile(const Cut& cut, int64_t b, int64_t g, int64_t r, int64_t i, bool causal,
                  const at::Tensor& scores) const;

@@ -8,15 +8,16 @@
 namespace torch_npu::attention {
 namespace {
 
-// Scores per tile. Small enough to stay in a cache or an on-chip memory between the commands of one tile, large enough
-// that a command has work for every core.
-constexpr int64_t kTileScores = 17 << 15;
+// Scores in scratch memory. A tile is high if that makes it large, because matrix products like many rows, but several
+// heads share a command only as long as it stays in a second-level cache between commands.
+constexpr int64_t kScratchScores = 17 << 15;
+constexpr int64_t kSharedScores = kScratchScores / 4;
 constexpr int64_t kLeastRows = 16;    // fewer would make matrix products slow
 constexpr int64_t kCausalRows = 128;  // a causal tile computes about this many columns too many
 
-// Rows that do not begin at multiples of a large power of two share a cache better.
+// Long rows that do not begin at multiples of a large power of two share a cache better; short ones are better dense.
 int64_t row_stride(int64_t columns) {
-  return columns < 256 ? columns : (columns + 15) / 16 * 16 + 16;
+  return columns <= 512 ? columns : (columns + 15) / 16 * 16 + 16;
 }
 
 }  // namespace
@@ -41,14 +42,14 @@ Shape::Shape(const at::Tensor& query, const at::Tensor& key)
       queries(query.size(2)),
       keys(key.size(2)) {}
 
-Shape::Cut Shape::choose_cut(bool causal) const {
+Shape::Cut Shape::choose_cut(bool causal, int copies) const {
   const int64_t stride = row_stride(keys);
-  const int64_t most = std::max(kLeastRows, kTileScores / stride / kLeastRows * kLeastRows);
+  const int64_t most = std::max(kLeastRows, kScratchScores / copies / stride / kLeastRows * kLeastRows);
   // Tiles of about the same height, in multiples that matrix products like.
   const int64_t blocks = (queries + most - 1) / most;
   const int64_t even = ((queries + blocks - 1) / blocks + kLeastRows - 1) / kLeastRows * kLeastRows;
   const int64_t rows = std::min({queries, even, causal ? kCausalRows : even});
-  int64_t room = std::max<int64_t>(1, kTileScores / (rows * stride));
+  int64_t room = std::max<int64_t>(1, kSharedScores / copies / (rows * stride));
   const auto take = [&room](int64_t size) {
     const int64_t part = std::min(room, size);
     room = part == size ? room / size : 1;
