@@ -12,17 +12,19 @@ REQUIREMENTS := $(VENV)/.requirements-$(shell cksum < requirements.txt | cut -d'
 INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml torch_npu/version.py | cksum | cut -d' ' -f1)
 CPP := $(shell find csrc drivers include support tools tests -name '*.cpp' -o -name '*.c' -o -name '*.h' 2>/dev/null)
 
-.PHONY: help build install test demo bench sanitize format lint clean
+.PHONY: help build install test conformance operators demo bench sanitize format lint clean
 
 help:
-	@echo "make demo      train LeNet on npu:0, compare with the CPU, show native ops and fallbacks"
-	@echo "make test      build and run the tests (TEST=tests/test_memory.py for a part)"
-	@echo "make build     .venv, libraries, drivers"
-	@echo "make bench     host cost per op, and large ops against the CPU"
-	@echo "make sanitize  drivers and allocator under AddressSanitizer and ThreadSanitizer"
-	@echo "make format    ruff and clang-format, in place"
-	@echo "make lint      what CI checks besides tests: formatting, layers"
-	@echo "make clean     remove build output, keep .venv"
+	@echo "make demo         train LeNet on npu:0, compare with the CPU, show native ops and fallbacks"
+	@echo "make test         build and run the tests (TEST=tests/test_memory.py for a part)"
+	@echo "make conformance  PyTorch's op, module and optimizer databases, nine dtypes; report in build/conformance.html"
+	@echo "make operators    make docs/operators.md: what is native, decomposed, or still on the CPU"
+	@echo "make build        .venv, libraries, drivers"
+	@echo "make bench        host cost per op, and large ops against the CPU"
+	@echo "make sanitize     drivers and allocator under AddressSanitizer and ThreadSanitizer"
+	@echo "make format       ruff and clang-format, in place"
+	@echo "make lint         what CI checks besides tests: formatting, layers"
+	@echo "make clean        remove build output, keep .venv"
 
 $(REQUIREMENTS): requirements.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -47,6 +49,14 @@ install: build $(INSTALLED)
 
 test: install
 	$(BIN)/python -m pytest $(TEST)
+
+conformance: install
+	$(BIN)/python -m torch_npu conformance --dtype all --grad \
+	  --json build/conformance.json --html build/conformance.html
+
+operators: install
+	$(BIN)/python -m torch_npu conformance --dtype float32,bfloat16,int64,complex64 --grad --limit 5 \
+	  --markdown docs/operators.md
 
 demo: install
 	$(BIN)/python examples/lenet_digits.py

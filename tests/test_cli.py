@@ -31,7 +31,9 @@ def test_info_with_an_unknown_driver_fails_and_says_why(module):
     assert "nonsense" in result.out and "cmodel" in result.out
 
 
-@pytest.mark.parametrize("command", [(), ("info",), ("bench",), ("bench", "dispatch"), ("driver-test",), ("config",)])
+@pytest.mark.parametrize(
+    "command", [(), ("info",), ("bench",), ("bench", "dispatch"), ("driver-test",), ("config",), ("conformance",)]
+)
 def test_help_everywhere(module, command):
     result = module(*command, "--help")
     assert result.status == 0 and "usage: python -m torch_npu" in result.out

@@ -1,0 +1,169 @@
+"""docs/operators.md: which ops of PyTorch run on the device, and which still run on the CPU.
+
+Two sources: the dispatcher, which knows every registered kernel, and a conformance run, which has seen what falls back.
+"""
+
+from __future__ import annotations
+
+import re
+
+from torch_npu.testing import coverage
+from torch_npu.testing.report import Run
+from torch_npu.testing.result import HOW, Result
+
+# aten ops that no tensor on npu meets: quantised, nested and sparse ones, and kernels that only the CPU has.
+_FOREIGN = re.compile("mkl|nnpack|quant|qint|nested|sparse|fbgemm|int4|int8|_for_cpu|_test_|_foobar|jagged")
+_COMPOSITE = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+
+
+def _forms() -> dict[str, list[str]]:
+    """Base name to all overloads, in-place ones (add_) with their functional twin."""
+    forms: dict[str, list[str]] = {}
+    ops = coverage.aten_ops()
+    for base, overloads in ops.items():
+        twin = base.removesuffix("_") if not base.endswith("__") else base
+        forms.setdefault(twin if twin in ops else base, []).extend(overloads)
+    return forms
+
+
+def classify(overloads: list[str]) -> str:
+    """native, decomposed or fallback, from the dispatcher alone.
+
+    An op whose arithmetic is registered for the CPU in some form, and for npu in none, runs on the CPU.
+    """
+    if any(coverage.has_kernel(op) for op in overloads):
+        return "native"
+    return "fallback" if any(_only_cpu(op) for op in overloads) else "decomposed"
+
+
+def _only_cpu(op: str) -> bool:
+    return (
+        coverage.has_kernel(op, "CPU")
+        and not coverage.has_kernel(op)
+        and not any(coverage.has_kernel(op, key) for key in _COMPOSITE)
+    )
+
+
+def partly_native() -> list[str]:
+    """Overloads left to the CPU of ops that have a kernel for another overload."""
+    forms = [overloads for base, overloads in sorted(_forms().items()) if not _FOREIGN.search(base)]
+    native = [overloads for overloads in forms if classify(overloads) == "native"]
+    return [op.removeprefix("aten::") for overloads in native for op in overloads if _only_cpu(op)]
+
+
+def dispatcher_table() -> dict[str, list[str]]:
+    """native, decomposed and fallback to base names of aten ops."""
+    found: dict[str, list[str]] = {kind: [] for kind in HOW}
+    for base, overloads in sorted(_forms().items()):
+        if not _FOREIGN.search(base):
+            found[classify(overloads)].append(base)
+    return found
+
+
+def _families(names: list[str]) -> list[tuple[str, list[str]]]:
+    """Names by what stands before the first dot, unprefixed ones first."""
+    groups: dict[str, list[str]] = {}
+    for name in sorted(names, key=str.lower):
+        prefix = name.rsplit(".", 1)[0] if name.startswith(("nn.", "torch.ops")) else name.split(".")[0]
+        known = ("nn.functional", "special", "masked", "linalg", "fft", "sparse", "signal", "torch.ops.aten")
+        family = next((k for k in known if prefix == k or prefix.startswith(f"{k}.")), "torch")
+        groups.setdefault(family, []).append(name.removeprefix(f"{family}."))
+    return sorted(groups.items(), key=lambda entry: (entry[0] != "torch", entry[0]))
+
+
+def _listing(names: list[str]) -> list[str]:
+    out = []
+    for family, members in _families(names):
+        out += [f"**{family}** ({len(members)}): " + ", ".join(f"`{name}`" for name in members), ""]
+    return out
+
+
+def _worst(results: list[Result]) -> str:
+    hows = {r.how for r in results}
+    return next((kind for kind in reversed(HOW) if kind in hows), "")
+
+
+def _by_name(run: Run, database: str) -> dict[str, list[Result]]:
+    entries: dict[str, list[Result]] = {}
+    for r in run.results:
+        if r.database == database and r.how:
+            entries.setdefault(r.name, []).append(r)
+    return entries
+
+
+def _fallback_table(entries: dict[str, list[Result]]) -> list[str]:
+    out = ["| entry | dtypes | ops that run on the CPU |", "|---|---|---|"]
+    for name, results in sorted(entries.items()):
+        falling = [r for r in results if r.fallbacks]
+        if not falling:
+            continue
+        dtypes = "all" if len(falling) == len(results) and len(results) > 1 else ", ".join(r.dtype for r in falling)
+        ops = sorted({op.removeprefix("aten::") for r in falling for op in r.fallbacks})
+        out.append(f"| `{name}` | {dtypes} | {', '.join(f'`{op}`' for op in ops)} |")
+    return out
+
+
+def markdown(run: Run) -> str:
+    entries = _by_name(run, "ops")
+    kinds: dict[str, list[str]] = {kind: [] for kind in HOW}
+    for name, results in entries.items():
+        kinds[_worst(results)].append(name)
+    table = dispatcher_table()
+    inside = [name for name in kinds["fallback"] if coverage.in_scope(name)]
+    out = [
+        "# Operators",
+        "",
+        "Made by `make operators`: do not edit. *Native* ops have a kernel for the device, *decomposed* ones run",
+        "through others that do, and *fallback* ones run on the CPU, at least in part, and are counted by",
+        "`torch_npu.fallback.report()`.",
+        "",
+        f"Measured with torch {run.facts.get('torch')} on driver `{run.facts.get('driver')}`, in "
+        f"{', '.join(run.dtypes())}{', with gradients' if run.facts.get('grad') else ''}.",
+        "",
+        "| | native | decomposed | fallback |",
+        "|---|---|---|---|",
+        f"| PyTorch's OpInfo database, {len(entries)} entries | " + " | ".join(str(len(kinds[k])) for k in HOW) + " |",
+    ]
+    for database in ("foreach", "modules", "optimizers"):
+        other = _by_name(run, database)
+        if other:
+            count = [sum(_worst(results) == kind for results in other.values()) for kind in HOW]
+            out.append(f"| {database}, {len(other)} entries | " + " | ".join(map(str, count)) + " |")
+    out += [
+        f"| aten ops in the dispatcher, {sum(map(len, table.values()))} | "
+        + " | ".join(str(len(table[k])) for k in HOW)
+        + " |",
+        "",
+    ]
+    share = run.share()
+    if share is not None:
+        out += [
+            f"{100 * share:.1f} % of the entries outside linear algebra factorisations, FFT, sparse layouts and signal "
+            "windows run without fallback in all these dtypes.",
+            "",
+        ]
+    out += ["## What runs on the CPU", ""]
+    if inside:
+        out += ["In scope, and still to come:", "", *_fallback_table({n: entries[n] for n in inside}), ""]
+    outside = {n: entries[n] for n in kinds["fallback"] if not coverage.in_scope(n)}
+    if outside:
+        out += ["Factorisations, FFT, sparse layouts and signal windows:", "", *_fallback_table(outside), ""]
+    for database in ("foreach", "modules", "optimizers"):
+        falling = {n: r for n, r in _by_name(run, database).items() if _worst(r) == "fallback"}
+        if falling:
+            out += [f"Of the {database}:", "", *_fallback_table(falling), ""]
+    out += ["## Native", "", *_listing(kinds["native"])]
+    out += ["## Decomposed", "", *_listing(kinds["decomposed"])]
+    out += [
+        "## The dispatcher's view",
+        "",
+        "Base names of aten ops; in-place and out= forms go with them. Sparse, nested and quantised tensors and the",
+        "kernels of other devices are left out.",
+        "",
+    ]
+    partly = partly_native()
+    out += [f"### Forms that run on the CPU although others of the op are native ({len(partly)})", ""]
+    out += [", ".join(f"`{form}`" for form in partly) or "None.", ""]
+    for kind, title in (("native", "Registered for npu"), ("fallback", "Without a kernel: computed on the CPU")):
+        out += [f"### {title} ({len(table[kind])})", "", ", ".join(f"`{name}`" for name in table[kind]), ""]
+    return "\n".join(out).rstrip() + "\n"
