@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random as random_numbers
 import time
 from collections.abc import Callable, Iterable
@@ -96,19 +97,19 @@ class _Check:
         self.place = f"sample {number}, {stage}"
         self.where(self.place)
 
-    def samples(self, limit: int | None) -> None:
+    def samples(self, limit: int | None, all_forms: bool) -> None:
         self.where("making the samples")
         torch.manual_seed(0)
         random_numbers.seed(0)
         try:
-            samples = list(self.case.samples(self.grad))[:limit]
+            samples = list(itertools.islice(self.case.samples(self.grad), limit))
         except Exception as error:  # noqa: BLE001 (nothing to compare with)
             self.result.status, self.result.message = "skipped", f"no samples on the CPU: {error}"
             return
         refused = "there are no samples"
         for number, forms in enumerate(samples):
             random: bool | None = None
-            for form in forms:
+            for form in forms if all_forms else forms[:1]:
                 plain = form is forms[0]
                 try:
                     random = self.form(number, form, plain, random if form.random is None else form.random)
@@ -217,17 +218,19 @@ def check(
     device: str,
     grad: bool,
     limit: int | None = None,
+    forms: bool = True,
     where: Callable[[str], None] = lambda place: None,
 ) -> Result:
     """Runs the samples on both devices. Samples that the CPU itself refuses do not count.
 
-    `where` is told what is about to run, so that somebody knows if the process does not survive it.
+    Without `forms`, plain calls only. `where` is told what is about to run, so that somebody knows if the process does
+    not survive it.
     """
     checking = _Check(case, device, grad, where)
     result = checking.result
     start = time.perf_counter()
     try:
-        checking.samples(limit)
+        checking.samples(limit, forms)
     except AssertionError as error:
         result.status, result.message = "wrong", f"{checking.place}: {error}"
         result.message += f"\nTaken apart, {checking.fault}" if checking.fault else ""

@@ -153,3 +153,10 @@ def no_worse(got: Any, want: Any, truth: Any, limits: dict[str, float]) -> bool:
         if not (errors.max() <= 2 * cpu_errors.max() and (errors / size).max() <= 2 * (cpu_errors / size).max()):
             return False
     return True
+
+
+def check(op: Any, dtype: torch.dtype, *, device: str, grad: bool, limit: int | None = None) -> Any:
+    """The Result of one OpInfo in this process, not in place and without out=: for tests of single ops."""
+    from torch_npu.testing import case, ops
+
+    return case.check(ops.OpCase(op, dtype), device=device, grad=grad, limit=limit, forms=False)
