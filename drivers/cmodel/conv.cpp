@@ -66,9 +66,14 @@ void emit(const Context& context, int64_t n, int64_t channel, int64_t channels, 
     row_ld = cols;
     rows = 1;
   }
+  const bool one_point = rows * cols == 1;  // then strides of x do not matter
   char* first = out.data + (n * out.stride[0] + channel * out.stride[1] + z * out.stride[2] + y0 * out.stride[3] +
                             x0 * out.stride[4]) *
                                size;
+  if (rows == 1 && channel_ld == cols && (one_point || out.stride[1] == cols * out.stride[4])) {  // of all channels
+    blas::store_line<T>(out.dtype, first, one_point ? out.stride[1] : out.stride[4], channels * cols, acc);
+    return;
+  }
   if constexpr (std::is_same_v<T, float>) {
     if (out.stride[1] == 1 && channels > 1 && out.stride[4] >= channels) {
       for (int64_t y = 0; y < rows; ++y) {
@@ -156,8 +161,8 @@ void run(const Context& context) {
     case NPU_CONV_FORWARD: {
       const Weights weights{second, false};
       const std::vector<Phase> phases{forward_phase(shape)};
-      if (try_pointwise(context, first, weights) || try_packed(context, phases, first, weights) ||
-          try_narrow<T>(context, phases[0], first, weights)) {
+      if (try_pointwise(context, first, weights) || try_depthwise_channels_last(context, phases, first, weights) ||
+          try_packed(context, phases, first, weights) || try_narrow<T>(context, phases[0], first, weights)) {
         return;
       }
       correlate<T>(context, phases, first, weights);
@@ -167,6 +172,7 @@ void run(const Context& context) {
       const Weights weights{second, true};
       if (try_pointwise(context, first, weights)) return;
       const std::vector<Phase> phases = grad_input_phases(shape);
+      if (try_depthwise_channels_last(context, phases, first, weights)) return;
       if (try_packed(context, phases, first, weights)) return;
       const bool single = phases.size() == 1 && phases[0][2].result_step == 1 && phases[0][1].result_step == 1 &&
                           phases[0][0].result_step == 1;

@@ -144,11 +144,18 @@ void grad_weight(const Context& context, const Phase& forward, const Tensor& gra
 // Products of f32 and bf16 on packed register tiles, for everything with enough channels: im2col goes straight into the
 // packed form. False: not that case, and nothing was done.
 bool try_packed(const Context& context, const std::vector<Phase>& phases, const Tensor& source, const Weights& weights);
+// Depthwise: the weight gradient, and forward and input gradient where channels are last. False: not that case, and
+// nothing was done.
+bool try_depthwise_grad_weight(const Context& context, const Phase& forward, const Tensor& gradient,
+                               const Tensor& input);
+bool try_depthwise_channels_last(const Context& context, const std::vector<Phase>& phases, const Tensor& source,
+                                 const Weights& weights);
 // Narrow images, where a window's lines would be half padding: im2col over several images and one product. False: they
 // are wide enough, and nothing was done.
 template <class T>
 bool try_narrow(const Context& context, const Phase& phase, const Tensor& source, const Weights& weights);
 // Kernel 1, stride 1, no padding: a plain product. False: it is not that case.
 bool try_pointwise(const Context& context, const Tensor& source, const Weights& weights);
+bool try_pointwise_grad_weight(const Context& context, const Tensor& gradient, const Tensor& input);
 
 }  // namespace cmodel::conv

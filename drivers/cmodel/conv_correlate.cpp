@@ -108,17 +108,6 @@ struct Columns {
 
 }  // namespace
 
-ColumnKernel column_kernel() {
-#if defined(__x86_64__)
-  static const ColumnKernel kernel = &blas::kernel_set() == &blas::avx512::kernel_set ? avx512::columns
-                                     : &blas::kernel_set() == &blas::avx2::kernel_set ? avx2::columns
-                                                                                      : base::columns;
-  return kernel;
-#else
-  return base::columns;
-#endif
-}
-
 template <class T>
 void correlate(const Context& context, const std::vector<Phase>& phases, const Tensor& source, const Weights& given) {
   const Shape& shape = context.shape;
@@ -163,7 +152,7 @@ void correlate(const Context& context, const std::vector<Phase>& phases, const T
   int64_t parts = 1;  // of the blocks: where there are too few tiles, several tasks share one
   while (threads > 1 && tiles * parts < 4 * threads && blocks.count / parts >= 2) parts *= 2;
 
-  const bool one_source = std::is_same_v<T, float> && sources == 1;
+  const bool one_source = std::is_same_v<T, float> && sources == 1 && shape.kernel[1] > 1;
   const auto run = [&](int64_t first, int64_t last) {
     std::optional<Window<T>> window;
     std::optional<Columns> columns;
@@ -203,8 +192,8 @@ void correlate(const Context& context, const std::vector<Phase>& phases, const T
           if constexpr (std::is_same_v<T, float>) {
             for (int64_t r = 0; one_source && r < count; ++r) {
               for (int64_t t = 0; t < depth; ++t) columns->weights[t] = w[columns->order[t] * count + r];
-              column_kernel()(acc + r * ld, acc_pitch, height, width, window->data(), pitch, columns->columns.data(),
-                              int64_t(columns->columns.size()));
+              kernels().columns(acc + r * ld, acc_pitch, height, width, window->data(), pitch, columns->columns.data(),
+                                int64_t(columns->columns.size()));
             }
           }
           if (!one_source) {

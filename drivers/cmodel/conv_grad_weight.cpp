@@ -15,7 +15,7 @@ namespace {
 
 using blas::Scratch;
 
-constexpr int64_t kPositions = 1024, kLeastPositions = 192;  // of one product
+constexpr int64_t kPositions = 1024, kLeastPositions = 512;  // of one product: more, and sums are read less often
 constexpr int64_t kColumnElements = 256 << 10;               // of the im2col matrix
 
 // sum[outputs, depth] (+)= grad[outputs, positions] * column[depth, positions]. E: elements of the operands; bf16 stays
@@ -50,7 +50,7 @@ void grad_weight_of(const Context& context, const Phase& forward, const Tensor& 
   const int64_t positions =
       std::clamp(kColumnElements / std::max<int64_t>(1, inputs * taps), kLeastPositions, kPositions);
   int64_t block = inputs;
-  while (block > 8 && block * taps * positions > 2 * kColumnElements) block = (block + 1) / 2;
+  while (block > 8 && block * taps * positions > kColumnElements * 5 / 4) block = (block + 1) / 2;
   const int64_t blocks = (inputs + block - 1) / block;
 
   const Pieces pieces(shape.batch, shape.out_size[0], height, width, positions);
@@ -141,6 +141,10 @@ void grad_weight_of(const Context& context, const Phase& forward, const Tensor& 
 template <class T>
 void grad_weight(const Context& context, const Phase& forward, const Tensor& gradient, const Tensor& input) {
   if constexpr (std::is_same_v<T, float>) {
+    if (try_depthwise_grad_weight(context, forward, gradient, input) ||
+        try_pointwise_grad_weight(context, gradient, input)) {
+      return;
+    }
     if (gradient.dtype == NPU_BF16 && input.dtype == NPU_BF16 && blas::micro_bf16()) {
       return grad_weight_of<float, uint16_t>(context, forward, gradient, input);
     }

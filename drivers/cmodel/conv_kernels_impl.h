@@ -1,4 +1,4 @@
-// The body behind conv_kernels.h, included once per instruction set with KERNEL_ISA and KERNEL_BYTES set.
+// The bodies behind conv_kernels.h, included once per instruction set with KERNEL_ISA and KERNEL_BYTES set.
 #include "drivers/cmodel/conv_kernels.h"
 #include "drivers/cmodel/matmul_vector.h"
 
@@ -81,8 +81,99 @@ void all_rows(float* out, int64_t ld, int64_t rows, int64_t cols, const float* i
   for (; y < rows; ++y) rows_of<1>(out + y * ld, ld, cols, in + y * pitch, pitch, columns, count);
 }
 
+// Up to L points of a line, zeros behind them.
+inline Line load_part(const float* p, int64_t n) {
+#if defined(__AVX512F__)
+  return (Line)_mm512_maskz_loadu_ps(__mmask16((1u << n) - 1), p);
+#else
+  float part[L] = {};
+  for (int64_t i = 0; i < n; ++i) part[i] = p[i];
+  return v::load(part);
+#endif
+}
+
+template <int N>
+void tap_sums_of(double* sums, const float* gradient, int64_t ld, int64_t rows, int64_t cols, const float* in,
+                 int64_t pitch, const int64_t* offset) {
+  Line acc[N] = {};
+  for (int64_t y = 0; y < rows; ++y, gradient += ld, in += pitch) {
+    int64_t x = 0;
+    for (; x + L <= cols; x += L) {
+      const Line g = v::load(gradient + x);
+#pragma GCC unroll 9
+      for (int t = 0; t < N; ++t) acc[t] = v::fma<float>(g, v::load(in + offset[t] + x), acc[t]);
+    }
+    if (x < cols) {
+      const Line g = load_part(gradient + x, cols - x);
+#pragma GCC unroll 9
+      for (int t = 0; t < N; ++t) acc[t] = v::fma<float>(g, load_part(in + offset[t] + x, cols - x), acc[t]);
+    }
+  }
+  for (int t = 0; t < N; ++t) {
+    for (int i = 0; i < L; ++i) sums[t] += double(acc[t][i]);
+  }
+}
+
+template <int N>
+void some_taps(double* sums, const float* gradient, int64_t ld, int64_t rows, int64_t cols, const float* in,
+               int64_t pitch, const int64_t* offset, int64_t taps) {
+  if constexpr (N > 1) {
+    if (taps < N) return some_taps<N - 1>(sums, gradient, ld, rows, cols, in, pitch, offset, taps);
+  }
+  tap_sums_of<N>(sums, gradient, ld, rows, cols, in, pitch, offset);
+}
+
+void tap_sums(double* sums, const float* gradient, int64_t ld, int64_t rows, int64_t cols, const float* in,
+              int64_t pitch, const int64_t* offset, int64_t taps) {
+  constexpr int64_t kMost = 9;
+  const int64_t passes = (taps + kMost - 1) / kMost;
+  for (int64_t i = 0; i < passes; ++i) {
+    const int64_t first = taps * i / passes, last = taps * (i + 1) / passes;
+    some_taps<kMost>(sums + first, gradient, ld, rows, cols, in, pitch, offset + first, last - first);
+  }
+}
+
+// X points of V vectors of channels.
+template <int X, int V>
+inline void last_tile(float* out, int64_t width, const float* in, int64_t step, const int64_t* offset,
+                      const float* weight, int64_t taps) {
+  Line acc[X][V] = {};
+  for (int64_t t = 0; t < taps; ++t, weight += width) {
+    const float* from = in + offset[t];
+    Line w[V];
+#pragma GCC unroll 2
+    for (int i = 0; i < V; ++i) w[i] = v::load(weight + i * L);
+#pragma GCC unroll 6
+    for (int x = 0; x < X; ++x) {
+#pragma GCC unroll 2
+      for (int i = 0; i < V; ++i) acc[x][i] = v::fma<float>(w[i], v::load(from + x * step + i * L), acc[x][i]);
+    }
+  }
+#pragma GCC unroll 6
+  for (int x = 0; x < X; ++x) {
+#pragma GCC unroll 2
+    for (int i = 0; i < V; ++i) v::store(out + x * width + i * L, acc[x][i]);
+  }
+}
+
+template <int V>
+void last_columns(float* out, int64_t cols, int64_t width, const float* in, int64_t step, const int64_t* offset,
+                  const float* weight, int64_t taps) {
+  int64_t x = 0;
+  for (; x + 6 <= cols; x += 6) last_tile<6, V>(out + x * width, width, in + x * step, step, offset, weight, taps);
+  for (; x + 2 <= cols; x += 2) last_tile<2, V>(out + x * width, width, in + x * step, step, offset, weight, taps);
+  for (; x < cols; ++x) last_tile<1, V>(out + x * width, width, in + x * step, step, offset, weight, taps);
+}
+
+void channels_last(float* out, int64_t cols, int64_t width, const float* in, int64_t step, const int64_t* offset,
+                   const float* weight, int64_t taps) {
+  int64_t c = 0;
+  for (; c + 2 * L <= width; c += 2 * L) last_columns<2>(out + c, cols, width, in + c, step, offset, weight + c, taps);
+  for (; c < width; c += L) last_columns<1>(out + c, cols, width, in + c, step, offset, weight + c, taps);
+}
+
 }  // namespace
 
-extern const ColumnKernel columns = all_rows;
+extern const Kernels kernels = {all_rows, tap_sums, L, channels_last};
 
 }  // namespace cmodel::conv::KERNEL_ISA

@@ -1,8 +1,12 @@
 // A kernel of one point with stride 1 is a matrix product: the command becomes the MATMUL it is.
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "drivers/cmodel/conv.h"
+#include "drivers/cmodel/matmul_packed.h"
 #include "drivers/cmodel/plan.h"
+#include "drivers/cmodel/pool.h"
 
 namespace cmodel::conv {
 namespace {
@@ -23,6 +27,16 @@ bool point_stride(const Tensor& tensor, const int64_t* size, int64_t* stride) {
   return true;
 }
 
+bool is_pointwise(const Shape& shape) {
+  for (int d = 0; d < 3; ++d) {
+    if (shape.kernel[d] != 1 || shape.stride[d] != 1 || shape.padding[d] != 0 ||
+        shape.in_size[d] != shape.out_size[d]) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // Whether the epilogue asks for coordinates or sizes, which are those of CONV.
 bool uses_index(const Job& job) {
   if (!job.program) return false;
@@ -36,9 +50,7 @@ bool uses_index(const Job& job) {
 
 bool try_pointwise(const Context& context, const Tensor& source, const Weights& weights) {
   const Shape& shape = context.shape;
-  for (int d = 0; d < 3; ++d) {
-    if (shape.kernel[d] != 1 || shape.stride[d] != 1 || shape.padding[d] != 0) return false;
-  }
+  if (!is_pointwise(shape)) return false;
   const int64_t points = shape.in_size[0] * shape.in_size[1] * shape.in_size[2];
   const int64_t sources = weights.swapped ? shape.out_channels : shape.in_channels;
   const int64_t results = weights.swapped ? shape.in_channels : shape.out_channels;
@@ -92,6 +104,61 @@ bool try_pointwise(const Context& context, const Tensor& source, const Weights& 
   command.rank = static_cast<uint8_t>(rank);
   Failure failure;
   return run_matmul(job, failure);
+}
+
+bool try_pointwise_grad_weight(const Context& context, const Tensor& gradient, const Tensor& input) {
+  const Shape& shape = context.shape;
+  int64_t g_point, i_point;
+  if (context.acc_dtype != NPU_F32 || shape.batch == 0 || !is_pointwise(shape) ||
+      shape.in_channels * shape.out_channels < 64 || !point_stride(gradient, shape.in_size, &g_point) ||
+      !point_stride(input, shape.in_size, &i_point)) {
+    return false;
+  }
+  int64_t images = shape.batch, points = shape.in_size[0] * shape.in_size[1] * shape.in_size[2];
+  if (gradient.stride[0] == points * g_point && input.stride[0] == points * i_point) {
+    points *= images;
+    images = 1;
+  }
+  const int64_t outputs = shape.out_channels, inputs = shape.in_channels;
+  const blas::Micro& micro = blas::micro_for(gradient.dtype, input.dtype);
+  // Parts of the sum, by shape and not by threads, each over the points of some images or over some points of one.
+  constexpr int64_t kCols = 256;
+  const int64_t blocks = (inputs + kCols - 1) / kCols, weights = shape.groups * outputs * inputs;
+  int64_t parts = 1;
+  while (parts < 8 && parts * blocks * shape.groups < 8 && weights * parts < (2 << 20) &&
+         images * points / parts >= 2048) {
+    parts *= 2;
+  }
+  const int64_t g_size = npu::dtype_size(gradient.dtype), i_size = npu::dtype_size(input.dtype);
+  blas::Scratch space(sizeof(float) * parts * weights);
+  float* total = space.as<float>();
+  const auto run = [&](int64_t first, int64_t last) {
+    for (int64_t task = first; task < last; ++task) {
+      const int64_t part = task % parts, block = task / parts % blocks, group = task / (parts * blocks);
+      const int64_t c0 = block * kCols, count = std::min(kCols, inputs - c0);
+      float* sum = total + part * weights + group * outputs * inputs + c0;
+      const int64_t begin = images * points * part / parts, end = images * points * (part + 1) / parts;
+      for (int64_t at = begin; at < end;) {
+        const int64_t n = at / points, point = at % points, length = std::min(points - point, end - at);
+        const int64_t g_at = n * gradient.stride[0] + group * outputs * gradient.stride[1] + point * g_point;
+        const int64_t i_at = n * input.stride[0] + (group * inputs + c0) * input.stride[1] + point * i_point;
+        blas::packed_gemm(micro,
+                          {gradient.data + g_at * g_size, gradient.dtype, outputs, length, gradient.stride[1], g_point},
+                          {input.data + i_at * i_size, input.dtype, count, length, input.stride[1], i_point},
+                          at > begin, sum, inputs);
+        at += length;
+      }
+    }
+  };
+  const int64_t tasks = parts * blocks * shape.groups;
+  parallel_for(tasks, std::max<int64_t>(1, (1 << 18) / std::max<int64_t>(1, images * points * weights / tasks)), run);
+  for (int64_t part = 1; part < parts; ++part) {
+    for (int64_t i = 0; i < weights; ++i) total[i] += total[part * weights + i];
+  }
+  for (int64_t o = 0; o < shape.groups * outputs; ++o) {
+    emit(context, o, 0, inputs, 0, 0, 1, 0, 1, total + o * inputs, 1, 1);
+  }
+  return true;
 }
 
 }  // namespace cmodel::conv

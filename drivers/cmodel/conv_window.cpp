@@ -152,6 +152,8 @@ void Window<T>::fill_words(const blas::Micro& micro, int64_t slot, const Tensor&
       micro.deep(from, step, length, count, channel_size_, to);
     } else if (native && step == 1) {
       micro.wide(from, source.stride[1], length, count, channel_size_, to);
+    } else if (native && step == 2) {
+      micro.every_second(from, source.stride[1], length, count, channel_size_, to);
     } else {
       for (int64_t w = 0; w < words; ++w, to += channel_size_) {
         if (micro.depth == 1) {

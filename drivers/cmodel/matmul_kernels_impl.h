@@ -116,6 +116,20 @@ void f16_line(const float* from, uint16_t* to, int64_t n) {
   for (; i < n; ++i) to[i] = to_f16(from[i]);
 }
 
+bool has_nan(const float* line, int64_t n) {
+  constexpr int L = VectorOf<float>::lanes;
+  Vector<int32_t> any = {};
+  int64_t i = 0;
+  for (; i + L <= n; i += L) {
+    const Vector<float> v = load(line + i);
+    any |= v != v;
+  }
+  bool found = false;
+  for (int j = 0; j < L; ++j) found |= any[j] != 0;
+  for (; i < n; ++i) found |= line[i] != line[i];
+  return found;
+}
+
 // -- products --
 
 template <class T>
@@ -322,6 +336,7 @@ extern const KernelSet kernel_set = {
     {gemv_dot<F16, float>, gemv_sweep<F16, float>},
     {gemv_dot<double, double>, gemv_sweep<double, double>},
     copy_rows<uint16_t>,
+    has_nan,
     widen_line<BF16>,
     widen_line<F16>,
     bf16_line,

@@ -43,14 +43,37 @@ inline void store_part(Sum* c, Vector<Sum> v, int64_t n, bool accumulate) {
 #endif
 }
 
-template <int R, int V>
-void tile_of(int64_t words, const uint32_t* a, const uint32_t* b, Sum* c, int64_t ldc, int64_t cols, bool accumulate) {
+// Rows of A: packed (a[word][R]), or where they lie in memory.
+template <int R>
+struct Packed {
+  const uint32_t* a;
+  uint32_t at(int64_t p, int i) const { return a[p * R + i]; }
+};
+template <int R>
+struct Loose {
+  const char* row[(R + 3) / 4];  // every fourth, and the distances of those between: few enough for registers
+  int64_t step[4];
+  Loose(const void* a, int64_t bytes) {
+    for (int i = 0; i < 4; ++i) step[i] = i * bytes;
+#pragma GCC unroll 4
+    for (int i = 0; i < (R + 3) / 4; ++i) row[i] = static_cast<const char*>(a) + 4 * i * bytes;
+  }
+  uint32_t at(int64_t p, int i) const {
+    uint32_t word;
+    __builtin_memcpy(&word, row[i / 4] + step[i % 4] + p * 4, 4);
+    return word;
+  }
+};
+
+template <int R, int V, class A>
+inline void tile_of(int64_t words, A a, const uint32_t* b, Sum* c, int64_t ldc, int64_t cols, bool accumulate) {
   Vector<Sum> acc[R][V] = {};
-  for (int64_t p = 0; p < words; ++p, a += R, b += V * L) {
+  for (int64_t p = 0; p < words; ++p, b += V * L) {
 #pragma GCC unroll 14
     for (int i = 0; i < R; ++i) {
+      const uint32_t word = a.at(p, i);
 #pragma GCC unroll 2
-      for (int v = 0; v < V; ++v) acc[i][v] = step(a[i], b + v * L, acc[i][v]);
+      for (int v = 0; v < V; ++v) acc[i][v] = step(word, b + v * L, acc[i][v]);
     }
   }
 #pragma GCC unroll 14
@@ -68,15 +91,28 @@ void tile_of(int64_t words, const uint32_t* a, const uint32_t* b, Sum* c, int64_
 }
 
 template <int R>
-void rows_of(int64_t words, const uint32_t* a, const uint32_t* b, void* c, int64_t ldc, int64_t rows, int64_t cols,
-             bool accumulate) {
+void packed_rows(int64_t words, const uint32_t* a, const uint32_t* b, void* c, int64_t ldc, int64_t rows, int64_t cols,
+                 bool accumulate) {
   if constexpr (R > 1) {
-    if (rows < R) return rows_of<R - 1>(words, a, b, c, ldc, rows, cols, accumulate);
+    if (rows < R) return packed_rows<R - 1>(words, a, b, c, ldc, rows, cols, accumulate);
   }
   if (cols > L) {
-    tile_of<R, 2>(words, a, b, static_cast<Sum*>(c), ldc, cols, accumulate);
+    tile_of<R, 2>(words, Packed<R>{a}, b, static_cast<Sum*>(c), ldc, cols, accumulate);
   } else {
-    tile_of<R, 1>(words, a, b, static_cast<Sum*>(c), ldc, cols, accumulate);
+    tile_of<R, 1>(words, Packed<R>{a}, b, static_cast<Sum*>(c), ldc, cols, accumulate);
+  }
+}
+
+template <int R>
+void loose_rows(int64_t words, const void* a, int64_t bytes, const uint32_t* b, void* c, int64_t ldc, int64_t rows,
+                int64_t cols, bool accumulate) {
+  if constexpr (R > 1) {
+    if (rows < R) return loose_rows<R - 1>(words, a, bytes, b, c, ldc, rows, cols, accumulate);
+  }
+  if (cols > L) {
+    tile_of<R, 2>(words, Loose<R>(a, bytes), b, static_cast<Sum*>(c), ldc, cols, accumulate);
+  } else {
+    tile_of<R, 1>(words, Loose<R>(a, bytes), b, static_cast<Sum*>(c), ldc, cols, accumulate);
   }
 }
 
@@ -124,35 +160,35 @@ inline void transpose(Words* r) {
 }
 
 void deep(const void* from, int64_t step, int64_t lines, int64_t k, int64_t strip, uint32_t* to) {
-  constexpr int64_t kSize = 4 / kDepth;  // bytes of an element
-  const char* source = static_cast<const char*>(from);
+  constexpr int64_t kSize = 4 / kDepth, kBlock = 16 * kDepth;  // bytes of an element; elements of a line in one block
+  // A word of a strip without gaps may be written past its end where more words follow, since those are written later.
+  const bool tight = lines == strip && lines <= 16;
   for (int64_t first = 0; first < lines; first += 16) {
     const int64_t n = lines - first < 16 ? lines - first : 16;
     const __mmask16 stored = __mmask16((1u << n) - 1);
-    const char* block = source + first * step * kSize;
-    for (int64_t p = 0; p < k; p += 16 * kDepth) {
-      const int64_t left = k - p, count = left < 16 * kDepth ? left : 16 * kDepth;
-      const int64_t words = (count + kDepth - 1) / kDepth;
+    const char* line[16];
+    for (int64_t i = 0; i < 16; ++i) {
+      line[i] = static_cast<const char*>(from) + (first + (i < n ? i : 0)) * step * kSize;
+    }
+    for (int64_t p = 0; p < k; p += kBlock) {
+      const int64_t left = k - p, words = left < kBlock ? (left + kDepth - 1) / kDepth : 16;
       Words r[16];
-      if (n == 16 && count == 16 * kDepth) {
+      if (left >= kBlock) {
 #pragma GCC unroll 16
-        for (int i = 0; i < 16; ++i) r[i] = (Words)_mm512_loadu_si512(block + (i * step + p) * kSize);
+        for (int i = 0; i < 16; ++i) r[i] = (Words)_mm512_loadu_si512(line[i] + p * kSize);
       } else {
 #if MICRO_BF16 || MICRO_I16
-        const __mmask32 mask = __mmask32((uint64_t(1) << count) - 1);
-        for (int i = 0; i < 16; ++i) {
-          r[i] = (Words)_mm512_maskz_loadu_epi16(i < n ? mask : 0, block + ((i < n ? i : 0) * step + p) * kSize);
-        }
+        const __mmask32 mask = __mmask32((uint64_t(1) << left) - 1);
+        for (int i = 0; i < 16; ++i) r[i] = (Words)_mm512_maskz_loadu_epi16(mask, line[i] + p * kSize);
 #else
-        const __mmask16 mask = __mmask16((1u << count) - 1);
-        for (int i = 0; i < 16; ++i) {
-          r[i] = (Words)_mm512_maskz_loadu_epi32(i < n ? mask : 0, block + ((i < n ? i : 0) * step + p) * kSize);
-        }
+        const __mmask16 mask = __mmask16((1u << left) - 1);
+        for (int i = 0; i < 16; ++i) r[i] = (Words)_mm512_maskz_loadu_epi32(mask, line[i] + p * kSize);
 #endif
       }
       transpose(r);
       uint32_t* out = to + p / kDepth * strip + first;
-      if (n == 16 && words == 16) {
+      const int64_t room = (left - kBlock) / kDepth * strip;
+      if (words == 16 && (n == 16 || (tight && room >= 16 - n))) {
 #pragma GCC unroll 16
         for (int i = 0; i < 16; ++i) store(out + i * strip, r[i]);
       } else {
@@ -205,6 +241,22 @@ void wide(const void* from, int64_t step, int64_t lines, int64_t k, int64_t stri
   }
 }
 
+void every_second(const void* from, int64_t step, int64_t lines, int64_t k, int64_t strip, uint32_t* to) {
+  const uint16_t* source = static_cast<const uint16_t*>(from);
+  for (int64_t p = 0; p < k; p += 2, source += 2 * step, to += strip) {
+    const uint16_t *even = source, *odd = p + 1 < k ? source + step : nullptr;
+    // Pairs of neighbours as words, of which one half is wanted; the last element may have no neighbour.
+    int64_t i = 0;
+    for (; i + 1 < lines; ++i) {
+      uint32_t a, b = 0;
+      __builtin_memcpy(&a, even + 2 * i, 4);
+      if (odd) __builtin_memcpy(&b, odd + 2 * i, 4);
+      to[i] = (a & 0xffff) | b << 16;
+    }
+    for (; i < lines; ++i) to[i] = even[2 * i] | uint32_t(odd ? odd[2 * i] : 0) << 16;
+  }
+}
+
 void taps(const void* from, const int64_t* offset, int64_t lines, int64_t k, int64_t strip, uint32_t* to) {
   const uint16_t* source = static_cast<const uint16_t*>(from);
   for (int64_t p = 0; p < k; p += 2, to += strip) {
@@ -230,6 +282,13 @@ void wide(const void* from, int64_t step, int64_t lines, int64_t k, int64_t stri
   for (int64_t p = 0; p < k; ++p, source += step, to += strip) copy_line(source, lines, to);
 }
 
+void every_second(const void* from, int64_t step, int64_t lines, int64_t k, int64_t strip, uint32_t* to) {
+  const uint32_t* source = static_cast<const uint32_t*>(from);
+  for (int64_t p = 0; p < k; ++p, source += step, to += strip) {
+    for (int64_t i = 0; i < lines; ++i) to[i] = source[2 * i];
+  }
+}
+
 void taps(const void* from, const int64_t* offset, int64_t lines, int64_t k, int64_t strip, uint32_t* to) {
   const uint32_t* source = static_cast<const uint32_t*>(from);
   for (int64_t p = 0; p < k; ++p, to += strip) copy_line(source + offset[p], lines, to);
@@ -238,6 +297,7 @@ void taps(const void* from, const int64_t* offset, int64_t lines, int64_t k, int
 
 }  // namespace
 
-extern const Micro MICRO_NAME = {kRows, kCols, kDepth, rows_of<kRows>, deep, wide, taps};
+extern const Micro MICRO_NAME = {kRows, kCols,        kDepth, packed_rows<kRows>, loose_rows<kRows>, deep,
+                                 wide,  every_second, taps};
 
 }  // namespace cmodel::blas::KERNEL_ISA

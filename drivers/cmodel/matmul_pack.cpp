@@ -296,6 +296,7 @@ Dense<T> pack_dense(const Matrix& m, T* space) {
 template <class T>
 void store_block(const T* from, int64_t ld, int64_t rows, int64_t cols, char* to, int dtype, int64_t row, int64_t col) {
   const int64_t size = npu::dtype_size(dtype);
+  if (ld == cols && row == cols * col) return store_line<T>(dtype, to, col, rows * cols, from);  // one line
   if (std::abs(row) < std::abs(col) && rows > 1) {  // columns lie together in memory: write along them
     constexpr int64_t kLine = 256;
     T line[kLine];

@@ -39,6 +39,7 @@ struct Product {
   int64_t m, n;
   int64_t strip;         // rows in one
   bool rows_shared;      // the left operand is the one that is packed once
+  bool loose;            // the left operand is not packed at all: too few columns would use it
   int64_t rows, cols;    // of a tile
   bool direct;           // tiles go straight to memory
   int64_t out_row;       // then: elements from row to row of a tile
@@ -50,8 +51,16 @@ struct Product {
     n = flipped ? p.m : p.n;
     strip = blas::even_rows(micro, m);
     rows_shared = m <= n;
+    const Matrix a = left(batch_at(p, 0));
+    const bool native = micro.depth == 2 ? npu::dtype_size(a.dtype) == 2 : a.dtype == NPU_F32;
+    loose = native && a.col == 1 && p.k % micro.depth == 0 && n <= 4 * micro.cols;
     rows = std::min(m, kTileRows / strip * strip);
     cols = std::min(n, kTileCols);
+    const Operand& out = p.job.operands[2];
+    const int64_t along = out.stride[flipped ? p.rank - 2 : p.rank - 1];
+    direct = !p.job.program && out.dtype == p.acc_dtype && (along == 1 || n == 1);
+    out_row = direct ? out.stride[flipped ? p.rank - 1 : p.rank - 2] : 0;
+    if (!direct && p.k <= 64) rows = std::min(rows, 2 * strip);  // little work per result: sums stay in the first cache
     // Enough tiles for the threads to share evenly.
     while (threads > 1 && tiles() < 4 * threads && rows * cols * p.k > 2 * kTaskWork) {
       if (cols > micro.cols && (cols >= rows || rows <= strip)) {
@@ -62,17 +71,15 @@ struct Product {
         break;
       }
     }
-    const Operand& out = p.job.operands[2];
-    const int64_t along = out.stride[flipped ? p.rank - 2 : p.rank - 1];
-    direct = !p.job.program && out.dtype == p.acc_dtype && (along == 1 || n == 1);
-    out_row = direct ? out.stride[flipped ? p.rank - 1 : p.rank - 2] : 0;
     shared_lines = rows_shared ? m : blas::padded_cols(micro, n);
   }
 
   Matrix left(const Batch& batch) const { return flipped ? transposed(batch.b) : batch.a; }
   Matrix right(const Batch& batch) const { return flipped ? batch.a : transposed(batch.b); }
 
-  size_t shared_bytes() const { return sizeof(uint32_t) * shared_lines * (micro.words(p.k) + 1); }
+  size_t shared_bytes() const {
+    return loose && rows_shared ? 0 : sizeof(uint32_t) * shared_lines * (micro.words(p.k) + 1);
+  }
   int64_t row_tiles() const { return (m + rows - 1) / rows; }
   int64_t col_tiles() const { return (n + cols - 1) / cols; }
   int64_t tiles() const { return row_tiles() * col_tiles(); }
@@ -114,15 +121,27 @@ struct Product {
       const int64_t ld = direct ? out_row : nb;
       for (int64_t b = 0; b < depth.count(); ++b) {
         const int64_t k = depth.size(b), words = micro.words(k);
+        const int64_t size = npu::dtype_size(p.job.operands[flipped ? 1 : 0].dtype);
         uint32_t* piece = own + (keep ? b * blas::kBlockWords * own_lines : 0);
-        const uint32_t* block = shared + at_block(b) + (rows_shared ? m0 : n0) * words;
+        const uint32_t* block = loose && rows_shared ? nullptr : shared + at_block(b) + (rows_shared ? m0 : n0) * words;
         if (packed != outer && rows_shared) {
           blas::pack_cols(micro, right(batch), n0, nb, b * depth.block, k, piece);
-        } else if (packed != outer) {
+        } else if (packed != outer && !loose) {
           blas::pack_rows(micro, left(batch), m0, mb, b * depth.block, k, strip, piece);
         }
-        blas::multiply(micro, rows_shared ? block : piece, strip, rows_shared ? piece : block, mb, nb, k, acc, ld,
-                       b > 0);
+        const uint32_t* right_block = rows_shared ? piece : block;
+        if (loose) {
+          const Matrix a = left(batch);
+          const char* from = a.data + (m0 * a.row + b * depth.block) * size;
+          for (int64_t j = 0; j < nb; j += micro.cols) {
+            for (int64_t i = 0; i < mb; i += strip) {
+              micro.loose(words, from + i * a.row * size, a.row * size, right_block + j * words, acc + i * ld + j, ld,
+                          std::min(strip, mb - i), std::min<int64_t>(micro.cols, nb - j), b > 0);
+            }
+          }
+        } else {
+          blas::multiply(micro, rows_shared ? block : piece, strip, right_block, mb, nb, k, acc, ld, b > 0);
+        }
       }
       if (keep) packed = outer;
       if (!direct) finish_tile(batch, m0, mb, n0, nb, acc);
@@ -170,6 +189,7 @@ bool try_packed(const Problem& p) {
   const bool once = same_in_all_batches(p, product.rows_shared ? 0 : 1);
 
   const auto pack = [&](const Batch& batch, uint32_t* to, bool together) {
+    if (product.loose && product.rows_shared) return;
     if (together) {
       const int64_t strips = product.shared_strips();
       parallel_for(strips, std::max<int64_t>(1, (1 << 16) / (p.k * 16)),

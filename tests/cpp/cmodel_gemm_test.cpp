@@ -18,6 +18,8 @@
 #include "support/reference.h"
 #include "support/value.h"
 
+int test_micro_kernels(int rounds);  // cmodel_micro_test.cpp
+
 namespace {
 
 using Shape = std::vector<int64_t>;
@@ -47,11 +49,15 @@ struct Tensor {
   std::vector<char> bytes;
   int64_t origin = 0;  // of element (0, ..., 0), in elements
 
-  enum Layout { kDense, kAny, kOutput };
+  enum Layout { kDense, kAny, kOutput, kChannelsLast };
   Tensor(int dtype, Shape shape_, Layout layout) : dtype(dtype), shape(std::move(shape_)), stride(shape.size()) {
     const int rank = int(shape.size());
     std::vector<int> order(rank);
     std::iota(order.begin(), order.end(), 0);
+    if (layout == kChannelsLast) {
+      std::rotate(order.begin() + 1, order.begin() + 2, order.end());
+      layout = kDense;
+    }
     if (layout != kDense && chance(50)) std::shuffle(order.begin(), order.end(), random_bits);
     int64_t step = layout != kDense && chance(15) ? 2 : 1, low = 0, high = 0;
     for (int i = rank - 1; i >= 0; --i) {
@@ -218,8 +224,9 @@ void test_matmul(int64_t largest) {
   std::copy(r.begin(), r.end(), c.command.size);
   c.command.u.matmul.k = k;
   c.command.u.matmul.acc_dtype = uint8_t(acc);
-  c.tensors.emplace_back(random_dtype(acc), a, chance(40) ? Tensor::kDense : Tensor::kAny);
-  c.tensors.emplace_back(random_dtype(acc), b, chance(40) ? Tensor::kDense : Tensor::kAny);
+  const int same = random_dtype(acc);
+  c.tensors.emplace_back(chance(60) ? same : random_dtype(acc), a, chance(40) ? Tensor::kDense : Tensor::kAny);
+  c.tensors.emplace_back(chance(60) ? same : random_dtype(acc), b, chance(40) ? Tensor::kDense : Tensor::kAny);
   for (Tensor& t : c.tensors) t.fill();
   if (chance(30)) add_epilogue(c, r, acc);
   c.tensors.emplace_back(random_result(acc), r, chance(50) ? Tensor::kDense : Tensor::kOutput);
@@ -304,11 +311,16 @@ void test_conv(int64_t largest) {
   c.command.kind = NPU_CONV;
   c.command.rank = uint8_t(2 + rank);
   std::copy(result.begin(), result.end(), c.command.size);
-  c.tensors.emplace_back(random_dtype(acc), first, chance(40) ? Tensor::kDense : Tensor::kAny);
-  c.tensors.emplace_back(random_dtype(acc), second, chance(40) ? Tensor::kDense : Tensor::kAny);
+  const bool channels_last = chance(25);
+  const auto layout = [&](Tensor::Layout other) {
+    return channels_last ? Tensor::kChannelsLast : chance(45) ? Tensor::kDense : other;
+  };
+  const int same = random_dtype(acc);
+  c.tensors.emplace_back(chance(60) ? same : random_dtype(acc), first, layout(Tensor::kAny));
+  c.tensors.emplace_back(chance(60) ? same : random_dtype(acc), second, layout(Tensor::kAny));
   for (Tensor& t : c.tensors) t.fill();
   if (chance(30)) add_epilogue(c, result, acc);
-  c.tensors.emplace_back(random_result(acc), result, chance(50) ? Tensor::kDense : Tensor::kOutput);
+  c.tensors.emplace_back(random_result(acc), result, layout(Tensor::kOutput));
   c.text = "conv mode " + std::to_string(v.mode) + " acc " + npu::dtype_name(acc) + " groups " +
            std::to_string(v.groups) + (c.has_program ? " with epilogue" : "");
   for (int d = 0; d < rank; ++d) {
@@ -399,6 +411,7 @@ void test_accuracy(int dtype, int64_t m, int64_t n, int64_t k) {
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 500;
   std::printf("OpenBLAS: %s\n", cmodel::blas::have_openblas() ? "yes" : "no");
+  failures += test_micro_kernels(rounds);
   for (const int threads : {1, 3}) {
     cmodel::set_pool_threads(threads);
     for (int i = 0; i < rounds; ++i) test_matmul(i % 20 == 0 ? 130 : 24);

@@ -1,0 +1,204 @@
+// Register tiles, packing and depthwise loops of every instruction set that this machine has, against plain loops. The
+// other tests see only the best of them. Values are small integers, so results are exact.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "drivers/cmodel/conv_kernels.h"
+#include "drivers/cmodel/matmul_micro.h"
+
+namespace {
+
+using cmodel::blas::Micro;
+namespace blas = cmodel::blas;
+namespace conv = cmodel::conv;
+
+std::mt19937 bits(7);
+int failures = 0;
+
+int uniform(int low, int high) {
+  return low + int(bits() % unsigned(high - low + 1));
+}
+void check(bool ok, const char* what) {
+  if (!ok && ++failures <= 20) std::printf("differs: %s\n", what);
+}
+
+enum class Words { kF32, kBf16, kI16 };
+
+// One word of random elements, and the product of two words.
+uint32_t random_word(Words kind) {
+  const auto bf16 = [] {
+    const float f = float(uniform(-3, 3));
+    uint32_t u;
+    std::memcpy(&u, &f, 4);
+    return u;
+  };
+  if (kind == Words::kF32) return bf16();
+  if (kind == Words::kBf16) return bf16() >> 16 | bf16();
+  return uint16_t(uniform(-300, 300)) | uint32_t(uint16_t(uniform(-300, 300))) << 16;
+}
+double as_float(uint32_t u) {
+  float f;
+  std::memcpy(&f, &u, 4);
+  return f;
+}
+double dot(Words kind, uint32_t x, uint32_t y) {
+  if (kind == Words::kF32) return as_float(x) * as_float(y);
+  if (kind == Words::kBf16) {
+    return as_float(x << 16) * as_float(y << 16) + as_float(x & 0xffff0000) * as_float(y & 0xffff0000);
+  }
+  return double(int16_t(x)) * int16_t(y) + double(int16_t(x >> 16)) * int16_t(y >> 16);
+}
+
+void test_tile(const Micro& m, Words kind) {
+  const int rows = uniform(1, m.rows), cols = uniform(1, m.cols), words = uniform(0, 20), ldc = cols + uniform(0, 5);
+  const int width = cols <= m.cols / 2 ? m.cols / 2 : m.cols, step = words + 3;
+  const bool accumulate = uniform(0, 1), integers = kind == Words::kI16;
+  std::vector<uint32_t> packed(words * rows + 1), loose(rows * step), b(words * width + 1);
+  for (uint32_t& x : b) x = random_word(kind);
+  for (int w = 0; w < words; ++w) {
+    for (int r = 0; r < rows; ++r) loose[r * step + w] = packed[w * rows + r] = random_word(kind);
+  }
+  const auto store = [&](double x) {
+    if (integers) return uint32_t(int32_t(x));
+    const float f = float(x);
+    uint32_t u;
+    std::memcpy(&u, &f, 4);
+    return u;
+  };
+  std::vector<uint32_t> c(ldc * rows);
+  for (uint32_t& x : c) x = store(uniform(-9, 9));
+  std::vector<uint32_t> from_packed = c, from_loose = c, expected = c;
+  for (int r = 0; r < rows; ++r) {
+    for (int j = 0; j < cols; ++j) {
+      const uint32_t before = c[r * ldc + j];
+      double sum = !accumulate ? 0 : integers ? int32_t(before) : as_float(before);
+      for (int w = 0; w < words; ++w) sum += dot(kind, packed[w * rows + r], b[w * width + j]);
+      expected[r * ldc + j] = store(sum + 0.0);
+    }
+  }
+  m.tile(words, packed.data(), b.data(), from_packed.data(), ldc, rows, cols, accumulate);
+  m.loose(words, loose.data(), step * 4, b.data(), from_loose.data(), ldc, rows, cols, accumulate);
+  const auto same = [&](uint32_t x, uint32_t y) { return integers ? x == y : as_float(x) == as_float(y); };
+  check(std::equal(expected.begin(), expected.end(), from_packed.begin(), same), "tile");
+  check(std::equal(expected.begin(), expected.end(), from_loose.begin(), same), "tile of loose rows");
+}
+
+// Buffers are exactly as large as they must be, and a guard behind the result sees one word too many.
+void test_packing(const Micro& m) {
+  const int lines = uniform(1, m.cols), k = uniform(1, 70), words = (k + m.depth - 1) / m.depth, size = 4 / m.depth;
+  const int strip = uniform(0, 1) ? lines : uniform(lines, m.cols + 8);
+  for (const int how : {0, 1, 2}) {  // deep, wide, every second
+    const int apart = how == 2 ? 2 : 1, step = how == 0 ? uniform(k, k + 9) : uniform(lines * apart, lines * apart + 9);
+    const int elements = how == 0 ? (lines - 1) * step + k : (k - 1) * step + (lines - 1) * apart + 1;
+    std::vector<char> source(elements * size);
+    for (char& c : source) c = char(bits());
+    const auto element = [&](int line, int p) -> uint32_t {
+      if (p >= k) return 0;
+      uint32_t x = 0;
+      std::memcpy(&x, source.data() + (how == 0 ? line * step + p : p * step + line * apart) * size, size);
+      return x;
+    };
+    std::vector<uint32_t> to((words - 1) * strip + lines + 16, 0x77777777), expected = to;
+    for (int line = 0; line < lines; ++line) {
+      for (int w = 0; w < words; ++w) {
+        expected[w * strip + line] =
+            m.depth == 1 ? element(line, w) : element(line, 2 * w) | element(line, 2 * w + 1) << 16;
+      }
+    }
+    (how == 0 ? m.deep : how == 1 ? m.wide : m.every_second)(source.data(), step, lines, k, strip, to.data());
+    check(to == expected, how == 0 ? "packing along memory" : how == 1 ? "packing across" : "packing every second");
+  }
+}
+
+void test_depthwise(const conv::Kernels& kernels) {
+  const int rows = uniform(1, 9), cols = uniform(1, 70), height = uniform(1, 7), width = uniform(1, 5);
+  const int pitch = cols + width - 1, taps = height * width;
+  const auto numbers = [](size_t n) {
+    std::vector<float> v(n);
+    for (float& x : v) x = float(uniform(-3, 3));
+    return v;
+  };
+  const std::vector<float> in = numbers((rows + height) * pitch + 256), weight = numbers(taps);
+  std::vector<conv::Column> columns;
+  std::vector<float> by_column(taps);
+  std::vector<int64_t> offsets;
+  for (int y = 0; y < height; ++y) {
+    for (int x = 0; x < width; ++x) {
+      by_column[x * height + y] = weight[y * width + x];
+      offsets.push_back(y * pitch + x);
+    }
+  }
+  for (int x = 0; x < width; ++x) columns.push_back({x, height, by_column.data() + x * height});
+  const int ld = cols + conv::kColumnStep;
+  std::vector<float> out(rows * ld + 64);
+  kernels.columns(out.data(), ld, rows, cols, in.data(), pitch, columns.data(), width);
+  bool ok = true;
+  for (int y = 0; y < rows; ++y) {
+    for (int x = 0; x < cols; ++x) {
+      float sum = 0;
+      for (int t = 0; t < taps; ++t) sum += weight[t] * in[offsets[t] + y * pitch + x];
+      ok = ok && sum == out[y * ld + x];
+    }
+  }
+  check(ok, "columns of taps");
+
+  const std::vector<float> gradient = numbers(rows * cols);
+  std::vector<double> sums(taps, 1.0);
+  kernels.tap_sums(sums.data(), gradient.data(), cols, rows, cols, in.data(), pitch, offsets.data(), taps);
+  ok = true;
+  for (int t = 0; t < taps; ++t) {
+    double sum = 1;
+    for (int i = 0; i < rows * cols; ++i) sum += gradient[i] * in[offsets[t] + i / cols * pitch + i % cols];
+    ok = ok && sum == sums[t];
+  }
+  check(ok, "sums of taps");
+
+  const int channels = kernels.lanes * uniform(1, 4), step = uniform(1, 2);
+  const std::vector<float> image = numbers(((cols - 1) * step + width) * channels), w = numbers(width * channels);
+  std::vector<float> line(cols * channels);
+  std::vector<int64_t> shifts;
+  for (int t = 0; t < width; ++t) shifts.push_back(t * channels);
+  kernels.channels_last(line.data(), cols, channels, image.data(), step * channels, shifts.data(), w.data(), width);
+  ok = true;
+  for (int i = 0; i < cols * channels; ++i) {
+    const int x = i / channels, c = i % channels;
+    float sum = 0;
+    for (int t = 0; t < width; ++t) sum += w[t * channels + c] * image[(x * step + t) * channels + c];
+    ok = ok && sum == line[i];
+  }
+  check(ok, "channels last");
+}
+
+}  // namespace
+
+int test_micro_kernels(int rounds) {
+  struct Level {
+    const Micro* micro;
+    Words kind;
+  };
+  std::vector<Level> levels{{&blas::base::micro_f32, Words::kF32}};
+  std::vector<const conv::Kernels*> depthwise{&conv::base::kernels};
+#if defined(__x86_64__)
+  if (&blas::micro_f32() != &blas::base::micro_f32) {
+    levels.push_back({&blas::avx2::micro_f32, Words::kF32});
+    depthwise.push_back(&conv::avx2::kernels);
+  }
+  if (&blas::micro_f32() == &blas::avx512::micro_f32) {
+    levels.push_back({&blas::avx512::micro_f32, Words::kF32});
+    depthwise.push_back(&conv::avx512::kernels);
+  }
+#endif
+  if (blas::micro_bf16()) levels.push_back({blas::micro_bf16(), Words::kBf16});
+  if (blas::micro_i16()) levels.push_back({blas::micro_i16(), Words::kI16});
+  for (int i = 0; i < rounds; ++i) {
+    for (const Level& level : levels) {
+      test_tile(*level.micro, level.kind);
+      test_packing(*level.micro);
+    }
+    for (const conv::Kernels* kernels : depthwise) test_depthwise(*kernels);
+  }
+  return failures;
+}
