@@ -101,7 +101,22 @@ void widen_line(const uint16_t* from, float* to, int64_t n) {
 }
 
 void bf16_line(const float* from, uint16_t* to, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) to[i] = to_bf16(from[i]);
+  constexpr int L = VectorOf<float>::lanes;
+  typedef uint16_t Half __attribute__((vector_size(KERNEL_BYTES / 2)));
+  int64_t i = 0;
+  for (; i + L <= n; i += L) {
+    const Vector<float> f = load(from + i);
+    const Vector<uint32_t> raw = (Vector<uint32_t>)f, nan = splat<uint32_t>(0x7fc0);
+    const Vector<uint32_t> rounded = (raw + 0x7fff + (raw >> 16 & 1)) >> 16;
+    const Half half = __builtin_convertvector(f != f ? nan : rounded, Half);
+    __builtin_memcpy(to + i, &half, sizeof half);
+  }
+  for (; i < n; ++i) to[i] = to_bf16(from[i]);
+}
+
+template <class T>
+void every_second(const T* from, T* to, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) to[i] = from[2 * i];
 }
 void f16_line(const float* from, uint16_t* to, int64_t n) {
   int64_t i = 0;
@@ -336,6 +351,8 @@ extern const KernelSet kernel_set = {
     {gemv_dot<F16, float>, gemv_sweep<F16, float>},
     {gemv_dot<double, double>, gemv_sweep<double, double>},
     copy_rows<uint16_t>,
+    every_second<uint16_t>,
+    every_second<uint32_t>,
     has_nan,
     widen_line<BF16>,
     widen_line<F16>,

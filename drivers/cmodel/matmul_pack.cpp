@@ -191,6 +191,8 @@ void load_line<uint16_t>(int, const char* from, int64_t stride, int64_t n, uint1
   const auto* source = reinterpret_cast<const uint16_t*>(from);
   if (stride == 1) {
     std::memcpy(to, source, n * sizeof(uint16_t));
+  } else if (stride == 2) {
+    kernel_set().every_second_16(source, to, n);
   } else {
     for (int64_t i = 0; i < n; ++i) to[i] = source[i * stride];
   }
@@ -208,6 +210,9 @@ void load_line(int dtype, const char* from, int64_t stride, int64_t n, T* to) {
         load_line<float>(dtype, reinterpret_cast<const char*>(piece), 1, count, to + i);
       }
       return;
+    }
+    if (stride == 2 && dtype == NPU_F32) {
+      return kernel_set().every_second_32(reinterpret_cast<const uint32_t*>(from), reinterpret_cast<uint32_t*>(to), n);
     }
   }
   if (stride == 1) {
