@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from complex_rules import RULES
+from series import SERIES
 
 INSTRUCTIONS = Path(__file__).resolve().parent.parent / "include" / "npu" / "ops.def"
 
@@ -54,6 +55,7 @@ _NUMBERS = {"pi": math.pi, "e": math.e, "inf": math.inf, "nan": math.nan, "true"
 _TO_BOOL = {"isnan", "isinf", "signbit"}
 _TYPES = {"bool", "i32", "i64", "u64", "f32", "f64"}
 _REAL = "real"  # the type of an operand that is not complex in a complex program either
+_ROUNDED = {"f16", "bf16"}
 
 
 class TableError(ValueError):
@@ -235,6 +237,15 @@ class Program:
             return self.rule(name, *(_complex(self.value(a)) for a in node.args))
         if name in _TYPES or name == "number":  # i64(x), bool(x); number(x): in the type of the computation
             return self.as_type(self.value(node.args[0]), self.compute if name == "number" else name)
+        if name in _ROUNDED:  # f16(x): as if stored as that type and loaded again
+            value = self.as_type(self.value(node.args[0]), self.compute)
+            return self.emit(f"cast {value.id} via {name}", value.type, explicit=True)
+        if name == "bitcast":  # bitcast(x, f16, i16): the same bits read as another type
+            from_, to = (part.id for part in node.args[1:])
+            result = {"i16": "i32", "f16": "f32", "bf16": "f32"}[to]
+            return self.emit(f"bitcast {self.value(node.args[0]).id}, {from_}->{to}", result)
+        if name == "series":  # series(name, t): a Chebyshev series of codegen/series.py
+            return self.series(SERIES[node.args[0].id], self.value(node.args[1]))
         if name == "index":  # the coordinate along a dimension
             return self.emit(f"index {ast.literal_eval(node.args[0])}", "i64")
         if name not in _ARITY:
@@ -242,6 +253,15 @@ class Program:
         if len(node.args) != _ARITY[name]:
             raise TableError(f"expected {_ARITY[name]} arguments for {name}, got {len(node.args)}")
         return self.op(name, *(self.value(a) for a in node.args))
+
+    def series(self, coefficients: tuple[float, ...], t: Value) -> Value:
+        """Clenshaw's recurrence, which loses nothing to large coefficients as powers of t would."""
+        first, *rest = coefficients
+        twice, before, last = self.op("mul", t, 2), None, self.as_type(rest[-1], t.type)
+        for c in reversed(rest[:-1]):
+            step = self.op("fma", twice, last, c)
+            before, last = last, step if before is None else self.op("sub", step, before)
+        return self.op("sub", self.op("fma", t, last, first), before)
 
     def value(self, node: ast.expr) -> Result:
         if isinstance(node, ast.Constant):

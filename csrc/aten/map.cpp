@@ -4,7 +4,10 @@
 
 #include <bit>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <string>
+#include <tuple>
 
 namespace torch_npu {
 
@@ -225,6 +228,76 @@ Kernel& TypedKernel::make(npu_dtype compute, const char* text, std::atomic<Kerne
     return *expected;
   }
   return *made;
+}
+
+namespace {
+
+npu::Program with_rounding(const npu::Program& program, npu_dtype compute, npu_dtype storage) {
+  npu::Program out = program;
+  out.instrs.clear();
+  std::vector<uint16_t> moved;
+  const auto id = [&](uint16_t old) { return old == NPU_NO_VALUE ? old : moved[old]; };
+  const auto last = [&] { return static_cast<uint16_t>(out.instrs.size() - 1); };
+  const auto round = [&](uint16_t value) {
+    npu_instr cast{};
+    cast.op = NPU_OP_CAST;
+    cast.dtype = static_cast<uint8_t>(compute);
+    cast.a = value;
+    cast.b = cast.c = cast.mask = NPU_NO_VALUE;
+    cast.imm = storage;
+    out.instrs.push_back(cast);
+  };
+  for (npu_instr instr : program.instrs) {
+    instr.a = id(instr.a);
+    instr.b = id(instr.b);
+    instr.c = id(instr.c);
+    instr.mask = id(instr.mask);
+    if (instr.op == NPU_OP_STORE && out.instrs[instr.a].dtype == compute) {
+      round(instr.a);
+      instr.a = last();
+    }
+    out.instrs.push_back(instr);
+    if (instr.op == NPU_OP_LOAD && instr.dtype == compute) {
+      round(last());
+    }
+    moved.push_back(last());
+  }
+  return out;
+}
+
+}  // namespace
+
+Kernel& TypedKernel::rounded(npu_dtype compute, npu_dtype storage) {
+  static std::mutex mutex;
+  static auto& known = *new std::map<std::tuple<const TypedKernel*, int, int>, Kernel*>;
+  if (!has(compute)) {
+    throw Unsupported("dtype");
+  }
+  const std::lock_guard lock(mutex);
+  Kernel*& kernel = known[{this, compute, storage}];
+  if (!kernel) {
+    const auto program = npu::parse(replace_type(text(compute), npu::dtype_name(compute)));
+    kernel = new Kernel(with_rounding(program, compute, storage));
+  }
+  return *kernel;
+}
+
+bool converts_like_cast(const at::TensorIteratorBase& iter) {
+  const npu_dtype common = storage_dtype(iter.common_dtype());
+  if (compute_dtype(common) == common) {
+    return true;
+  }
+  for (int arg = 0; arg < iter.ntensors(); ++arg) {
+    const npu_dtype type = storage_dtype(iter.dtype(arg));
+    const bool output = arg < iter.noutputs();
+    if (!output && iter.is_cpu_scalar(arg)) {
+      continue;
+    }
+    if (!(output ? stores_like_cast(common, type) : loads_like_cast(type, common))) {
+      return false;
+    }
+  }
+  return true;
 }
 
 void launch_map(at::TensorIteratorBase& iter, Kernel& kernel, const char* label,

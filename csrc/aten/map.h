@@ -37,6 +37,8 @@ class TypedKernel {
     Kernel* kernel = slot.load(std::memory_order_acquire);
     return kernel ? *kernel : make(part, texts_[3], slot);
   }
+  // The same with every value rounded to `storage` when it is loaded and before it is stored.
+  Kernel& rounded(npu_dtype compute, npu_dtype storage);
 
  private:
   const char* text(npu_dtype compute) const { return texts_[is_float(compute) ? 0 : compute == NPU_BOOL ? 2 : 1]; }
@@ -52,6 +54,10 @@ enum class Numbers {
   kCompute,  // in the precision of the computation, as PyTorch's arithmetic does
   kRounded   // rounded to the common type first, as PyTorch's comparisons do
 };
+
+// Loads and stores convert as PyTorch does, which rounds to the common type in between: false for an int64 beside a
+// half.
+bool converts_like_cast(const at::TensorIteratorBase& iter);
 
 void launch_map(at::TensorIteratorBase& iter, Kernel& kernel, const char* label,
                 std::initializer_list<npu_scalar> params = {}, Numbers numbers = Numbers::kCompute);

@@ -70,6 +70,8 @@ class PointwiseCall {
   // The op's type is not rounded when it is stored: true for all but half precision and narrow integers.
   bool exact() const { return storage_dtype(iter_.common_dtype()) == compute_; }
 
+  bool is(c10::ScalarType type) const { return iter_.common_dtype() == type; }
+
   npu_scalar param(const at::Scalar& value) const { return scalar_param(value, compute_); }
   npu_scalar param(const at::Scalar& value, npu_dtype type) const { return scalar_param(value, type); }
   template <class T>
@@ -83,7 +85,12 @@ class PointwiseCall {
     if (complex_) {
       refuse();
     }
-    launch_map(iter_, kernel.of(compute_), label_, params, numbers_);
+    if (converts_like_cast(iter_)) [[likely]] {
+      launch_map(iter_, kernel.of(compute_), label_, params, numbers_);
+    } else {
+      Kernel& rounded = kernel.rounded(compute_, storage_dtype(iter_.common_dtype()));
+      launch_map_as(c10::ScalarType::Undefined, iter_, rounded, label_, params, numbers_);
+    }
   }
   // All tensors are complex and of one type, and a command has room for one more dimension: the two parts.
   bool partwise() const { return complex_ && same_complex(iter_); }
