@@ -232,12 +232,12 @@ void launch_index_add(at::meta::structured_index_add& op, const at::Tensor& resu
     return launch_index_add(op, im, im, dim, index, imag_part(scaled), 1);
   }
   const npu_dtype compute = compute_dtype(numeric_dtype(result.scalar_type(), label));
-  const bool one = alpha.equal(1);
-  if (compute == NPU_BOOL && !one) {
-    throw Unsupported(label);
-  }
+  const bool one = compute == NPU_BOOL ? alpha.toBool() : alpha.equal(1);
   if (!result.is_same(self)) {
     result.copy_(self);
+  }
+  if (compute == NPU_BOOL && !one) {
+    return;  // false is added
   }
   const at::Tensor out = at_least_1d(result), at = at_least_1d(index), values = at_least_1d(source);
   dim = at::maybe_wrap_dim(dim, out.dim());

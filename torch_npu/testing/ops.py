@@ -21,7 +21,13 @@ _HOST_ARGUMENTS = ("tensor_split",)
 _SEEDED = re.compile("rand|bernoulli|multinomial|normal|dropout|fractional|rrelu|geometric|attention|lowrank")
 # Ops that answer with the positions of equal elements in any order, and the names of their arguments: positions are
 # compared by what lies there.
-_PICKS = {"topk": ("k", "dim"), "kthvalue": ("k", "dim"), "sort": ("dim",), "argsort": ("dim",)}
+_PICKS = {
+    "topk": ("k", "dim"),
+    "kthvalue": ("k", "dim"),
+    "sort": ("dim",),
+    "argsort": ("dim",),
+    "mode": ("dim", "keepdim"),
+}
 # Results that hold whatever was in memory; only shape, type and device can be compared.
 _UNINITIALISED = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted")
 
