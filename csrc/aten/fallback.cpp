@@ -330,10 +330,6 @@ void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&cpu_fallback>());
 }
-// Composite kernels that refuse every device they do not know by name: the CPU runs them.
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&cpu_fallback>());
-}
 TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&cpu_fallback>());
 }

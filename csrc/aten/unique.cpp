@@ -293,6 +293,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   register_native<ops::unique_dim, unique_dim>(m);
   register_native<ops::unique_dim_consecutive, unique_dim_consecutive>(m);
   register_native<ops::mode, mode>(m);
+  register_native<ops::mode_values, mode_out>(m);
 }
 
 }  // namespace
