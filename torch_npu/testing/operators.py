@@ -103,6 +103,10 @@ def _fallback_table(entries: dict[str, list[Result]]) -> list[str]:
     return out
 
 
+def _limit(run: Run) -> str:
+    return f", {run.facts['limit']} samples per entry" if run.facts.get("limit") else ""
+
+
 def markdown(run: Run) -> str:
     entries = _by_name(run, "ops")
     kinds: dict[str, list[str]] = {kind: [] for kind in HOW}
@@ -118,7 +122,7 @@ def markdown(run: Run) -> str:
         "`torch_npu.fallback.report()`.",
         "",
         f"Measured with torch {run.facts.get('torch')} on driver `{run.facts.get('driver')}`, in "
-        f"{', '.join(run.dtypes())}{', with gradients' if run.facts.get('grad') else ''}.",
+        f"{', '.join(run.dtypes())}{', with gradients' if run.facts.get('grad') else ''}{_limit(run)}.",
         "",
         "| | native | decomposed | fallback |",
         "|---|---|---|---|",
