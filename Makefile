@@ -20,7 +20,7 @@ help:
 	@echo "make conformance  PyTorch's op, module and optimizer databases, nine dtypes; report in build/conformance.html"
 	@echo "make operators    make docs/operators.md: what is native, decomposed, or still on the CPU"
 	@echo "make build        .venv, libraries, drivers"
-	@echo "make bench        host cost per op, and large ops against the CPU"
+	@echo "make bench        host cost per op, every op family and training steps against the CPU"
 	@echo "make sanitize     drivers and allocator under AddressSanitizer and ThreadSanitizer"
 	@echo "make format       ruff and clang-format, in place"
 	@echo "make lint         what CI checks besides tests: formatting, layers"
@@ -65,6 +65,8 @@ demo: install
 bench: install
 	$(BIN)/python -m torch_npu bench dispatch
 	$(BIN)/python -m torch_npu bench basic
+	$(BIN)/python -m torch_npu bench ops --plot build/bench-ops.svg --json build/bench-ops.json
+	$(BIN)/python -m torch_npu bench training
 
 sanitize: $(REQUIREMENTS)
 	.ci/sanitize address,undefined build-asan $(JOBS)

@@ -32,7 +32,18 @@ def test_info_with_an_unknown_driver_fails_and_says_why(module):
 
 
 @pytest.mark.parametrize(
-    "command", [(), ("info",), ("bench",), ("bench", "dispatch"), ("driver-test",), ("config",), ("conformance",)]
+    "command",
+    [
+        (),
+        ("info",),
+        ("bench",),
+        ("bench", "dispatch"),
+        ("bench", "ops"),
+        ("bench", "training"),
+        ("driver-test",),
+        ("config",),
+        ("conformance",),
+    ],
 )
 def test_help_everywhere(module, command):
     result = module(*command, "--help")
@@ -58,6 +69,53 @@ def test_bench_dispatch_compares_every_op_with_the_cpu(module):
     rows = json.loads(module("bench", "dispatch", "--quick", "--json").out)
     assert {"a + b, 4 elements", "empty(1024)", "view"} <= {row["op"] for row in rows}
     assert all(row["cpu_us"] > 0 and row["npu_us"] > 0 for row in rows)
+
+
+def test_bench_ops_writes_figures_and_plots(module, tmp_path):
+    figures, picture, page = tmp_path / "figures.json", tmp_path / "plot.svg", tmp_path / "plot.html"
+    command = ("bench", "ops", "--quick", "--op", "^(relu|argmax last|mm)$", "--sizes", "small", "--threads", "1")
+    result = module(*command, "--json", str(figures), "--plot", str(picture))
+    assert result.status == 0 and "geometric mean" in result.out
+    facts = json.loads(figures.read_text())
+    assert {row["op"] for row in facts["rows"]} == {"relu", "argmax last", "mm"}
+    assert all(row["cpu_us"] > 0 and row["npu_us"] > 0 and row["size"] == "small" for row in facts["rows"])
+    assert {"contiguous", "strided"} <= {row["layout"] for row in facts["rows"]}
+    assert facts["threads"] == 1 and set(facts["families"]) >= {"pointwise", "argmax"}
+    from xml.etree import ElementTree
+
+    dots = ElementTree.fromstring(picture.read_text()).findall(".//{http://www.w3.org/2000/svg}circle")
+    assert len([d for d in dots if len(d)]) == len(facts["families"])
+    assert module(*command, "--plot", str(page)).status == 0 and "<svg" in page.read_text()
+
+
+def test_bench_ops_refuses_what_it_does_not_know(module, tmp_path):
+    result = module("bench", "ops", "--plot", str(tmp_path / "plot.gif"))
+    assert result.status == 2 and "expected a plot file ending in .svg" in result.err
+    result = module("bench", "ops", "--op", "^nonsense$")
+    assert result.status == 2 and "nonsense" in result.err
+
+
+def test_every_op_case_gives_the_result_of_the_cpu():
+    import torch
+
+    from torch_npu.bench.cases import CASES
+    from torch_npu.bench.make import Make
+
+    for case in CASES:
+        if case.family in ("random", "optimizers"):
+            continue
+        for layout in case.layouts:
+            cpu, npu = (case.make(Make(d, torch.float32, "small", layout))() for d in ("cpu", "npu"))
+            pairs = zip(cpu, npu) if isinstance(cpu, tuple | list) else [(cpu, npu)]
+            for expected, got in pairs:
+                close = torch.allclose(got.cpu(), expected, rtol=1e-4, atol=1e-4)
+                assert close, f"{case.name}, {layout}: expected {expected}, got {got.cpu()}"
+
+
+def test_bench_training_measures_both_models(module, tmp_path):
+    figures = tmp_path / "figures.json"
+    assert module("bench", "training", "--quick", "--threads", "1", "--json", str(figures)).status == 0
+    assert [row["model"] for row in json.loads(figures.read_text())["rows"]] == ["ResNet-18", "transformer, 4 layers"]
 
 
 def test_config_shows_values(module):

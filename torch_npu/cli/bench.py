@@ -1,10 +1,11 @@
 """python -m torch_npu bench: the device against PyTorch's own CPU kernels, in the same run.
 
-Ratios are time on npu / time on CPU for `dispatch` (smaller is better) and CPU / npu for `basic` (larger is better).
+Ratios are time on npu / time on CPU for `dispatch` (smaller is better) and CPU / npu for the others (larger is better).
 CPU and npu blocks alternate, and medians are compared, so that a busy machine disturbs both alike.
 """
 
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -28,6 +29,46 @@ def add(commands) -> None:
         kind.add_argument("--quick", action="store_true", help="fewer repetitions")
         kind.add_argument("--check", action="store_true", help="exit status 1 if a target is missed")
         kind.set_defaults(run=function)
+    ops = kinds.add_parser("ops", help="every op family, speed relative to the CPU")
+    ops.add_argument("--op", default="", metavar="REGEX", help="only ops or families that this finds")
+    ops.add_argument("--dtype", default="float32", metavar="TYPES", help="float32, bfloat16 or both, with a comma")
+    ops.add_argument("--sizes", default="small,medium,large", help="some of small,medium,large")
+    ops.add_argument("--plot", metavar="FILE", help="a picture of the ratios: .svg, .html, or .png with matplotlib")
+    ops.add_argument("--quiet", action="store_true", help="no progress bar")
+    training = kinds.add_parser("training", help="a training step of ResNet-18 and of a transformer")
+    training.add_argument("--model", default="", metavar="REGEX", help="only models that this finds")
+    training.add_argument("--rounds", type=int, default=7)
+    for kind, function in ((ops, _ops), (training, _training)):
+        kind.add_argument("--device", default="npu:0")
+        kind.add_argument("--threads", type=int, help="of both sides; else as many as PyTorch uses")
+        kind.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: for one thread, busy machines")
+        kind.add_argument("--json", metavar="FILE", help="all figures, for programs")
+        kind.add_argument("--quick", action="store_true", help="fewer repetitions; for training, smaller models")
+        kind.add_argument("--check", action="store_true", help="exit status 1 if a target is missed")
+        kind.set_defaults(run=function)
+
+
+def _same_threads(options) -> None:
+    """PyTorch's threads and the C model's, which asks the environment when it is loaded, at the first use."""
+    import torch
+
+    options.threads = options.threads or torch.get_num_threads()
+    torch.set_num_threads(options.threads)
+    os.environ["OMP_NUM_THREADS"] = str(options.threads)
+
+
+def _ops(options) -> int:
+    _same_threads(options)
+    from torch_npu.bench import ops
+
+    return ops.run(options)
+
+
+def _training(options) -> int:
+    _same_threads(options)
+    from torch_npu.bench import training
+
+    return training.run(options)
 
 
 def _block(function: Callable, count: int) -> float:
