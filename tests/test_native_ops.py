@@ -258,3 +258,28 @@ def test_fill_overflow_is_pytorchs_own_error():
 def test_mixed_devices_are_refused():
     with pytest.raises(RuntimeError, match="same device"):
         torch.ones(3, device="npu") + torch.ones(3)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("op", ["scatter_add", "index_add", "scatter_reduce"])
+def test_many_small_additions_to_one_element_are_not_lost(op, dtype):
+    """1 + 1000 * 2**-12: rounding after each addition would stay at 1."""
+    start, small = torch.ones(1, dtype=dtype), torch.full((1000,), 2.0**-12, dtype=dtype)
+    index = torch.zeros(1000, dtype=torch.int64)
+    arguments = ("sum",) if op == "scatter_reduce" else ()
+    got = getattr(start.npu(), op)(0, index.npu(), small.npu(), *arguments)
+    assert got.item() == pytest.approx(1 + 1000 * 2.0**-12, rel=2.0**-8)
+
+
+def test_addr_rounds_once_and_a_beta_of_zero_does_not_read():
+    x, a, b = (values(shape, torch.bfloat16, seed) for seed, shape in enumerate([(5, 7), (5,), (7,)]))
+    exact = torch.addr(x.double(), a.double(), b.double(), beta=0.2, alpha=0.6)
+    same(torch.addr(x.npu(), a.npu(), b.npu(), beta=0.2, alpha=0.6), exact.bfloat16(), rtol=2.0**-7, atol=0)
+    nothing = torch.full((5, 7), torch.nan, dtype=torch.bfloat16, device="npu")
+    same(torch.addr(nothing, a.npu(), b.npu(), beta=0), torch.outer(a, b), rtol=2.0**-7, atol=0)
+
+
+def test_conj_physical_in_place():
+    x = torch.complex(values((3, 4), torch.float32), values((3, 4), torch.float32, 1))
+    same(x.npu().conj_physical_(), x.conj().resolve_conj())
+    same(x.npu().t().conj_physical_(), x.t().conj().resolve_conj())

@@ -71,10 +71,16 @@ Tensor& conj_physical_out(const Tensor& self, Tensor& out) {
   return out.copy_(self.conj());
 }
 
+// PyTorch's own is a stub of the CPU's and of CUDA's.
+Tensor& conj_physical_(Tensor& self) {
+  return self.is_complex() ? self.copy_(self.conj()) : self;
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   register_native<at::_ops::complex_out, complex_out>(m);
   register_native<at::_ops::polar_out, polar_out>(m);
   register_native<at::_ops::conj_physical_out, conj_physical_out>(m);
+  register_native<at::_ops::conj_physical_, conj_physical_>(m);
 }
 
 }  // namespace

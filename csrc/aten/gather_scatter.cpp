@@ -98,6 +98,11 @@ each:
   });
 }
 
+// Every store rounds. Sums and products of 16-bit numbers are kept in float32 until the last one, as on the CPU.
+bool needs_float(const at::Tensor& out) {
+  return out.scalar_type() == at::kHalf || out.scalar_type() == at::kBFloat16;
+}
+
 void scatter(const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Tensor& src, Mode mode,
              const char* label) {
   // Sums of complex numbers are those of their parts; products are not.
@@ -107,6 +112,12 @@ void scatter(const at::Tensor& self, int64_t dim, const at::Tensor& index, const
   }
   const at::Tensor out = at_least_1d(self), at = at_least_1d(index), values = at_least_1d(src);
   if (at.numel() == 0) {
+    return;
+  }
+  if ((mode == kAdd || mode == kMul) && needs_float(out)) {
+    const at::Tensor wide = out.to(at::kFloat);
+    scatter(wide, dim, at, values, mode, label);
+    out.copy_(wide);
     return;
   }
   dim = at::maybe_wrap_dim(dim, out.dim());
@@ -233,6 +244,12 @@ void launch_index_add(at::meta::structured_index_add& op, const at::Tensor& resu
   }
   const npu_dtype compute = compute_dtype(numeric_dtype(result.scalar_type(), label));
   const bool one = compute == NPU_BOOL ? alpha.toBool() : alpha.equal(1);
+  if (needs_float(result)) {
+    const at::Tensor wide = self.to(at::kFloat);
+    launch_index_add(op, wide, wide, dim, index, source, alpha);
+    result.copy_(wide);
+    return;
+  }
   if (!result.is_same(self)) {
     result.copy_(self);
   }

@@ -13,8 +13,6 @@ class Accepted(NamedTuple):
 
 
 ACCEPTED: tuple[Accepted, ...] = (
-    Accepted("ops", "conj_physical", "complex64", "conj_physical_ in place has no kernel: PyTorch's asks for a stub"),
-    Accepted("ops", "svd", "complex64", "with out= it ends in conj_physical_ in place, which has no kernel"),
     Accepted(
         *("foreach", "_foreach_mm", "complex64"),
         "two of 768 sums of products as large as 500 cancel almost entirely; over the whole result the largest error "
