@@ -55,25 +55,27 @@ each:
   %x = load x : $t
   %gw = mul %g, %w
   %d = sub %x, %mean
-  %h = mul %d, %rstd
-  %p = mul %gw, %h
+  %p = mul %d, %gw
   %a = fold sum %gw
   %b = fold sum %p
 row:
   %n = param n : $t
   %am = div %a, %n
   %bm = div %b, %n
+  %shift = mul %am, %rstd
+  %r2 = mul %rstd, %rstd
+  %r3 = mul %r2, %rstd
+  %slope = mul %bm, %r3
 each:
   %g2 = load grad : $t
   %w2 = load weight : $t
   %x2 = load x : $t
   %gw2 = mul %g2, %w2
+  %gs = mul %gw2, %rstd
   %d2 = sub %x2, %mean
-  %h2 = mul %d2, %rstd
-  %q = mul %h2, %bm
-  %q1 = sub %gw2, %am
-  %q2 = sub %q1, %q
-  %r = mul %q2, %rstd
+  %q = mul %d2, %slope
+  %q1 = sub %gs, %q
+  %r = sub %q1, %shift
   store out, %r
 )");
 

@@ -33,6 +33,24 @@ each:
   store out, %7
 )");
 
+// Where the result has the type that is computed in, it holds the exponentials between the segments.
+TypedKernel k_softmax_kept(R"(
+program softmax_kept(out, x)
+each:
+  %0 = load x : $t
+  %max = fold max %0
+each:
+  %1 = load x : $t
+  %2 = sub %1, %max
+  %3 = exp %2
+  store out, %3
+  %sum = fold sum %3
+each:
+  %4 = load out : $t
+  %5 = div %4, %sum
+  store out, %5
+)");
+
 TypedKernel k_log_softmax(R"(
 program log_softmax(out, x)
 each:
@@ -84,7 +102,11 @@ each:
 template <TypedKernel& kernel>
 void launch_forward(at::impl::MetaBase&, const Tensor& out, const Tensor& self, int64_t dim, bool) {
   const char* label = &kernel == &k_softmax ? "aten::_softmax" : "aten::_log_softmax";
-  Rows(label, self.sizes(), one_dim(self, dim)).add(out).add(self).reduce(kernel.of(compute_type(out, label)));
+  const bool kept = &kernel == &k_softmax && !at::isReducedFloatingType(out.scalar_type());
+  Rows(label, self.sizes(), one_dim(self, dim))
+      .add(out)
+      .add(self)
+      .reduce((kept ? k_softmax_kept : kernel).of(compute_type(out, label)));
 }
 
 template <TypedKernel& kernel>
