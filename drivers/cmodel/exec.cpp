@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <unordered_map>
+#include <vector>
 
 #include "drivers/cmodel/tile_memory.h"
 
@@ -66,6 +68,8 @@ Frame& prepare(const Job& job, FailureSink& sink, int64_t block, int extra) {
   f.direct_stores = true;
   f.streams = false;
   f.in_combine = false;
+  f.part = 0;
+  f.parts = 1;
   f.block = block;
   f.slot_bytes = block * 8 + 64;  // the 64 keep slots from sharing cache sets
   const size_t need = static_cast<size_t>(f.slot_bytes) * static_cast<size_t>(plan.slots + kTemps + extra);
@@ -95,6 +99,156 @@ const char* dense(Frame& f, Ref ref, int dtype, int64_t n, char* to) {
   return to;
 }
 
+namespace {
+
+// Memory for a value without a slot of its own: a fold's result that a tile of several rows needs at every point.
+char* spill(const Frame& f, int id) {
+  thread_local std::unordered_map<int, std::vector<char>> memory;
+  std::vector<char>& own = memory[id];
+  own.resize(static_cast<size_t>(f.slot_bytes));
+  return own.data();
+}
+
+}  // namespace
+
+void spread(Frame& f, int id, const Tile& tile) {
+  const Ref from = f.val[id];
+  if (from.axis == kBoth) return;
+  const Op& op = f.plan->ops[id];
+  const int log_size = log_size_of(op.dtype);
+  char* slot = op.slot != kNone ? f.slot(op.slot) : spill(f, id);
+  const int64_t bytes = tile.cols << log_size;
+  if (from.axis == kRows) {
+    // From the end: the values may lie at the start of the slot that they fill.
+    for (int64_t r = tile.rows - 1; r >= 0; --r) {
+      uint64_t value = 0;
+      std::memcpy(&value, from.ptr + (r << log_size), size_t{1} << log_size);
+      f.k->gather[log_size](slot + r * bytes, &value, 0, tile.cols);
+    }
+  } else if (from.axis == kSum) {
+    for (int64_t r = 0; r < tile.rows; ++r)
+      f.k->op[NPU_OP_ADD][kI64](slot + r * bytes, from.ptr, &f.row_part[id][r], nullptr, tile.cols, 2);
+  } else {
+    for (int64_t r = 0; r < tile.rows; ++r)
+      if (slot + r * bytes != from.ptr) std::memcpy(slot + r * bytes, from.ptr, static_cast<size_t>(bytes));
+  }
+  f.val[id] = {slot, false};
+}
+
+namespace {
+
+// An instruction with an argument that varies along one direction only. Where all of them share the direction, so does
+// the result; else the kernel runs row by row, and nothing is spread.
+void compute_by_axis(Frame& f, int i, const Tile& tile) {
+  const Op& op = f.plan->ops[i];
+  const uint16_t ids[3] = {op.a, op.b, op.c};
+  unsigned both = 0, uniform = 0, kind[3] = {};
+  for (int k = 0; k < 3; ++k) {
+    if (!(op.used >> k & 1)) continue;
+    const Ref& ref = f.val[ids[k]];
+    kind[k] = ref.uniform ? 0u : ref.axis == kBoth ? 3u : unsigned{ref.axis};
+    both |= kind[k];
+    uniform |= (ref.uniform ? 1u : 0u) << k;
+  }
+  const unsigned extra = op.imm << 8;
+  if (both != 3) {
+    const int64_t m = both == kRows ? tile.rows : tile.cols;
+    char* out = f.slot(op.slot);
+    op.kernel(out, f.val[op.a].ptr, f.val[op.b].ptr, f.val[op.c].ptr, m, uniform | extra);
+    f.val[i] = {out, false, static_cast<Axis>(both)};
+    // Inside an image no border is near: a mask that is the same everywhere costs the rest of the program nothing.
+    if (op.dtype != NPU_BOOL) return;
+    int64_t set = 0;
+    for (int64_t k = 0; k < m; ++k) set += out[k] != 0;
+    if (set != 0 && set != m) return;
+    f.scalar[i] = set != 0;
+    f.val[i] = {reinterpret_cast<char*>(&f.scalar[i]), true};
+    return;
+  }
+  if (op.address && kind[0] + kind[1] == kRows + kCols && kind[0] && kind[1]) {
+    const bool first = kind[0] == kRows;
+    f.row_part[i] = reinterpret_cast<const int64_t*>(f.val[first ? op.a : op.b].ptr);
+    f.val[i] = {f.val[first ? op.b : op.a].ptr, false, kSum};
+    return;
+  }
+  char* out = op.store != kNone ? direct_target(f, op, tile) : nullptr;
+  if (!out) out = f.slot(op.slot);
+  int64_t step[3] = {}, rows = tile.rows, cols = tile.cols;
+  if (cols < 8) {
+    for (int k = 0; k < 3; ++k)
+      if (kind[k] == kRows || kind[k] == kCols) spread(f, ids[k], tile);
+    rows = 1;
+    cols = tile.n;
+  } else {
+    for (int k = 0; k < 3; ++k) {
+      if (kind[k] == 0) continue;
+      const int64_t size = int64_t{1} << log_size_of(f.plan->ops[ids[k]].dtype);
+      step[k] = kind[k] == kRows ? size : kind[k] == kCols ? 0 : cols * size;
+      if (kind[k] == kRows) uniform |= 1u << k;
+    }
+  }
+  const char *a = f.val[op.a].ptr, *b = f.val[op.b].ptr, *c = f.val[op.c].ptr;
+  const int64_t out_step = cols << log_size_of(op.dtype);
+  char* to = out;
+  for (int64_t r = 0; r < rows; ++r, to += out_step, a += step[0], b += step[1], c += step[2])
+    op.kernel(to, a, b, c, cols, uniform | extra);
+  f.val[i] = {out, false};
+}
+
+void philox(Frame& f, int i, const Tile& tile) {
+  const Op& op = f.plan->ops[i];
+  const Op& other = f.plan->ops[op.d];
+  for (uint16_t id : {op.a, op.b, op.c}) spread(f, id, tile);
+  const Ref a = f.val[op.a], b = f.val[op.b], c = f.val[op.c];
+  const unsigned uniform = a.uniform | b.uniform << 1 | c.uniform << 2;
+  const bool one = uniform == 7;
+  char *first = one ? reinterpret_cast<char*>(&f.scalar[i]) : f.slot(op.slot),
+       *second = one ? reinterpret_cast<char*>(&f.scalar[op.d]) : f.slot(other.slot);
+  f.k->philox_pair(reinterpret_cast<int64_t*>(first), reinterpret_cast<int64_t*>(second), a.ptr, b.ptr, c.ptr,
+                   one ? 1 : tile.n, uniform, op.imm, other.imm);
+  f.val[i] = {first, one};
+  f.val[op.d] = {second, one};
+}
+
+// ((x - mean) * scale) * weight + bias, row by row of the tile.
+void normalize(Frame& f, int i, const Tile& tile) {
+  const Op& op = f.plan->ops[i];
+  const Ref x = f.val[op.a];
+  const auto per_row = [](const Ref& ref) { return ref.uniform || ref.axis == kRows; };
+  if (x.uniform || x.axis != kBoth || !per_row(f.val[op.b]) || !per_row(f.val[op.c])) {
+    // Anything else: as the four instructions that it stands for.
+    for (uint16_t id : {op.a, op.b, op.c, op.d, op.e}) spread(f, id, tile);
+    const Ref *a = &f.val[op.a], *b = &f.val[op.b], *c = &f.val[op.c], *d = &f.val[op.d], *e = &f.val[op.e];
+    const unsigned first = a->uniform | b->uniform << 1 | c->uniform << 2, all = d->uniform << 1 | e->uniform << 2;
+    const bool one = first == 7 && all == 6;
+    char* out = one ? reinterpret_cast<char*>(&f.scalar[i]) : f.slot(op.slot);
+    const int64_t n = one ? 1 : tile.n;
+    f.k->pair[1][2](out, a->ptr, b->ptr, c->ptr, n, one ? 0 : first);
+    f.k->pair[2][0](out, out, d->ptr, e->ptr, n, one ? 0 : all);
+    f.val[i] = {out, one};
+    return;
+  }
+  char* target = op.store != kNone ? direct_target(f, op, tile) : nullptr;
+  float* out = reinterpret_cast<float*>(target ? target : f.slot(op.slot));
+  f.val[i] = {reinterpret_cast<char*>(out), false};
+  const Ref by[4] = {f.val[op.b], f.val[op.c], f.val[op.d], f.val[op.e]};
+  bool rows = false;
+  for (const Ref& ref : by) rows |= ref.axis != kBoth;
+  const int64_t count = rows ? tile.rows : 1, cols = rows ? tile.cols : tile.n;
+  int64_t step[4];
+  unsigned uniform = 0;
+  for (int k = 0; k < 4; ++k) {
+    step[k] = by[k].uniform || by[k].axis == kCols ? 0 : by[k].axis == kRows ? 1 : cols;
+    if (k >= 2 && per_row(by[k])) uniform |= 1u << (k - 2);
+  }
+  const auto at = [&](int k, int64_t r) { return reinterpret_cast<const float*>(by[k].ptr) + r * step[k]; };
+  for (int64_t r = 0; r < count; ++r)
+    f.k->normalize(out + r * cols, reinterpret_cast<const float*>(x.ptr) + r * cols, *at(0, r), *at(1, r), at(2, r),
+                   at(3, r), cols, uniform);
+}
+
+}  // namespace
+
 void run_tile(Frame& f, int begin, int end, const Tile& tile) {
   const int64_t n = tile.n;
   for (int i = begin; i < end; ++i) {
@@ -104,6 +258,10 @@ void run_tile(Frame& f, int begin, int end, const Tile& tile) {
         break;
       case Step::kCompute: {
         const Ref a = f.val[op.a], b = f.val[op.b], c = f.val[op.c];
+        if (a.axis | b.axis | c.axis) {
+          compute_by_axis(f, i, tile);
+          break;
+        }
         const unsigned uniform = (a.uniform | b.uniform << 1 | c.uniform << 2) & op.used;
         const unsigned extra = op.imm << 8;  // philox: which word
         if (uniform == op.used) {
@@ -117,6 +275,12 @@ void run_tile(Frame& f, int begin, int end, const Tile& tile) {
         }
         break;
       }
+      case Step::kNormalize:
+        normalize(f, i, tile);
+        break;
+      case Step::kPhilox:
+        philox(f, i, tile);
+        break;
       case Step::kLoad:
         load(f, i, tile);
         break;
@@ -131,7 +295,7 @@ void run_tile(Frame& f, int begin, int end, const Tile& tile) {
         break;
       case Step::kCast:
       case Step::kBitcast:
-        cast(f, i, n);
+        cast(f, i, tile);
         break;
       case Step::kLoadAt:
         load_at(f, i, tile);
@@ -143,8 +307,10 @@ void run_tile(Frame& f, int begin, int end, const Tile& tile) {
         check_index(f, i, tile);
         break;
       case Step::kFold:
-      case Step::kScan:
-        break;  // the caller looks at their arguments when the segment is through
+      case Step::kScan:  // the caller looks at their arguments when the segment is through
+        for (uint16_t id : {op.a, op.b, op.c}) spread(f, id, tile);
+        if (op.mask != NPU_NO_VALUE) spread(f, op.mask, tile);
+        break;
     }
   }
 }

@@ -1,5 +1,5 @@
 // Runs the instructions of a segment over one tile. Everything a thread needs is in its Frame; what it knows about a
-// value is a pointer and whether that is one value for the whole tile.
+// value is a pointer and whether that is one value for the whole tile, one per row, one per column or one per point.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -12,11 +12,16 @@
 
 namespace cmodel {
 
-constexpr int64_t kBlock = 1024;  // points of a tile: a few values of it fit the first cache
+constexpr int64_t kBlock = 2048;  // points of a tile at most: a few values of it fit the first cache
+
+// A value that varies along one direction of its tile only is held once per row or once per column.
+// An offset may be the sum of a value per row (Frame::row_part) and one per column.
+enum Axis : uint8_t { kBoth = 0, kRows = 1, kCols = 2, kSum = 3 };
 
 struct Ref {
   char* ptr = nullptr;
   bool uniform = false;
+  Axis axis = kBoth;
 };
 
 // The failure of a job: of several, the one at the lowest position.
@@ -43,11 +48,13 @@ struct Frame {
   bool direct_stores = true;  // kernels may write straight to outputs
   bool streams = false;       // outputs are too large for the caches
   bool in_combine = false;
+  int64_t part = 0, parts = 1;  // SCATTER: store_at writes this part of each operand only
   char* slots = nullptr;
   int64_t slot_bytes = 0;
   int64_t block = 0;
   Ref val[NPU_MAX_INSTRS];
   uint64_t scalar[NPU_MAX_INSTRS];
+  const int64_t* row_part[NPU_MAX_INSTRS];  // of values that are kSum
 
   char* slot(int number) const { return slots + number * slot_bytes; }
   // Two slots behind those of the plan, for conversions; more with index 2, 3, ... as asked for in prepare().
@@ -55,6 +62,11 @@ struct Frame {
 };
 
 constexpr int kTemps = 3;
+
+// Points of a tile for a program: fewer if it holds many values at once.
+inline int64_t block_of(const Plan& plan) {
+  return plan.slots > 8 ? kBlock / 4 : plan.slots > 4 ? kBlock / 2 : kBlock;
+}
 
 // The calling thread's frame, ready for a job with tiles of up to `block` points and `extra` temporaries beyond kTemps.
 Frame& prepare(const Job& job, FailureSink& sink, int64_t block = kBlock, int extra = 0);
@@ -64,7 +76,10 @@ void run_tile(Frame& frame, int begin, int end, const Tile& tile);
 // Runs a combine segment over n pairs of tuples. `left` and `right` are dense or uniform; results: frame.val of yields.
 void combine(Frame& frame, const Segment& segment, const Ref* left, const Ref* right, int64_t n);
 
-// A dense array of the tile's n values in `to`, whatever `ref` is.
+// Gives value `id` one element per point of the tile, if it has one per row or column.
+void spread(Frame& frame, int id, const Tile& tile);
+
+// A dense array of the tile's n values in `to`; `ref` varies along both directions or none.
 const char* dense(Frame& frame, Ref ref, int dtype, int64_t n, char* to);
 
 // Dense <-> strided two-dimensional copies of elements of 2^log_size bytes. Strides in elements.

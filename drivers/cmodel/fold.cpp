@@ -156,7 +156,8 @@ uint64_t identity_bits(int fold, int dtype) {
   });
 }
 
-void accumulate_plain(const Kernels& k, const FoldPlan& fold, Acc& acc, const char* values, int64_t n) {
+void accumulate_plain(const Kernels& k, const FoldPlan& fold, Acc& acc, const char* values, int64_t n, int64_t index,
+                      int64_t step) {
   const int dtype = fold.member_dtype[0], log_size = log_size_of(dtype);
   const TypeClass cls = type_class(dtype);
   for (int64_t i = 0; i < n; i += kPlainBlock) {
@@ -169,6 +170,13 @@ void accumulate_plain(const Kernels& k, const FoldPlan& fold, Acc& acc, const ch
       continue;
     }
     uint64_t x = 0;
+    if (fold.kind == NPU_FOLD_ARGMAX || fold.kind == NPU_FOLD_ARGMIN) {
+      const bool greatest = fold.kind == NPU_FOLD_ARGMAX;
+      int64_t at = 0;
+      (greatest ? k.argmax : k.argmin)[cls](&x, &at, from, nullptr, index + i * step, step, m);
+      merge_extreme(greatest, dtype, acc, &x, at);
+      continue;
+    }
     k.fold[fold.kind][cls](&x, from, m);
     if (fold.kind == NPU_FOLD_SUM && dtype == NPU_F32) {
       float part;

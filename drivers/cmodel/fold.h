@@ -24,8 +24,10 @@ void begin(const FoldPlan& fold, Acc& acc);
 void accumulate(Frame& frame, const FoldPlan& fold, Acc* acc, int64_t rows, int64_t cols);
 // Up to this many values are one call of a kernel: few enough that its partial results stay accurate.
 constexpr int64_t kPlainBlock = 4096;
-// Folds n values of the member's type that lie side by side in memory; the fold has one argument and no mask.
-void accumulate_plain(const Kernels& k, const FoldPlan& fold, Acc& acc, const char* values, int64_t n);
+// Folds n values of the member's type that lie side by side in memory; the fold has no mask, and no second argument
+// but the index of argmax and argmin, which is index + i * step.
+void accumulate_plain(const Kernels& k, const FoldPlan& fold, Acc& acc, const char* values, int64_t n,
+                      int64_t index = 0, int64_t step = 0);
 void merge(Frame& frame, const FoldPlan& fold, Acc& acc, const Acc& right);
 // Writes member k to out[k] + row * size.
 void finish(const FoldPlan& fold, const Acc& acc, char* const* out, int64_t row);

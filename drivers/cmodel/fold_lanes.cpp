@@ -7,8 +7,19 @@
 
 namespace cmodel {
 
+namespace {
+
+// The index beside the identity until a value comes: every index that is used is lower, so any value wins.
+constexpr uint64_t kNobody = INT64_MAX;
+
+bool is_extreme(const FoldPlan& fold) {
+  return fold.kind == NPU_FOLD_ARGMAX || fold.kind == NPU_FOLD_ARGMIN;
+}
+
+}  // namespace
+
 bool lanes_can(const FoldPlan& fold, const Op& op) {
-  if (fold.kind <= NPU_FOLD_XOR) return true;
+  if (fold.kind <= NPU_FOLD_ARGMIN) return true;
   return op.mask == NPU_NO_VALUE && (fold.kind != NPU_FOLD_WELFORD || fold.args == 1);
 }
 
@@ -17,7 +28,7 @@ void begin(Frame& f, const FoldPlan& fold, Lanes& lanes, int64_t n) {
   for (int k = 0; k < fold.members; ++k) {
     const int log_size = log_size_of(fold.member_dtype[k]);
     uint64_t bits = k == 0 && fold.kind <= NPU_FOLD_ARGMIN ? identity_bits(fold.kind, fold.member_dtype[0]) : 0;
-    if (k == 1 && (fold.kind == NPU_FOLD_ARGMAX || fold.kind == NPU_FOLD_ARGMIN)) bits = ~uint64_t{0};
+    if (k == 1 && is_extreme(fold)) bits = kNobody;
     f.k->gather[log_size](lanes.member[k], &bits, 0, n);
     if (k == 0 && fold.kind == NPU_FOLD_SUM) {
       f.k->gather[log_size](lanes.partial, &bits, 0, n);
@@ -92,12 +103,18 @@ void accumulate(Frame& f, const FoldPlan& fold, Lanes& lanes, int64_t n) {
   const uint16_t ids[] = {op.a, op.b, op.c};
   const char* values[NPU_MAX_TUPLE] = {};
   for (int k = 0; k < fold.args; ++k) values[k] = argument(f, ids[k], n, f.temp(kTemps + k));
-  if (fold.kind == NPU_FOLD_WELFORD) {
+  if (is_extreme(fold)) {
+    const Ref mask = op.mask == NPU_NO_VALUE ? Ref{} : f.val[op.mask];
+    if (mask.ptr && mask.uniform && !*mask.ptr) return;
+    (fold.kind == NPU_FOLD_ARGMAX ? f.k->argmax_lanes : f.k->argmin_lanes)[cls](
+        lanes.member[0], reinterpret_cast<int64_t*>(lanes.member[1]), values[0],
+        reinterpret_cast<const int64_t*>(values[1]), mask.uniform ? nullptr : mask.ptr, n);
+  } else if (fold.kind == NPU_FOLD_WELFORD) {
     f.k->welford_lanes[cls](lanes.member[0], lanes.member[1], values[0], n, static_cast<double>(step));
   } else if (step == 1) {
     for (int k = 0; k < fold.members; ++k)
       std::memcpy(lanes.member[k], values[k], static_cast<size_t>(n) << log_size_of(fold.member_dtype[k]));
-  } else if (fold.kind == NPU_FOLD_CUSTOM) {
+  } else {
     const Segment& segment = f.plan->segments[fold.combine];
     Ref l[NPU_MAX_TUPLE], r[NPU_MAX_TUPLE];
     for (int k = 0; k < fold.members; ++k) {
@@ -113,20 +130,6 @@ void accumulate(Frame& f, const FoldPlan& fold, Lanes& lanes, int64_t n) {
     }
     for (int k = 0; k < fold.members; ++k)
       std::memcpy(lanes.member[k], f.temp(kTemps + 3 + k), static_cast<size_t>(n) << log_size_of(fold.member_dtype[k]));
-  } else {
-    const bool greatest = fold.kind == NPU_FOLD_ARGMAX;
-    with_type(dtype, [&](auto zero) {
-      using T = decltype(zero);
-      T* best = reinterpret_cast<T*>(lanes.member[0]);
-      int64_t* at = reinterpret_cast<int64_t*>(lanes.member[1]);
-      const T* x = reinterpret_cast<const T*>(values[0]);
-      const int64_t* index = reinterpret_cast<const int64_t*>(values[1]);
-      for (int64_t i = 0; i < n; ++i) {
-        const bool better = beats(greatest, x[i], index[i], best[i], at[i]);
-        best[i] = better ? x[i] : best[i];
-        at[i] = better ? index[i] : at[i];
-      }
-    });
   }
 }
 
@@ -138,6 +141,10 @@ void finish(Frame& f, const FoldPlan& fold, Lanes& lanes, int64_t n) {
       f.k->convert[NPU_F64][NPU_F32](lanes.partial, lanes.member[0], n);
       std::swap(lanes.partial, lanes.member[0]);
     }
+  }
+  if (is_extreme(fold)) {
+    int64_t* at = reinterpret_cast<int64_t*>(lanes.member[1]);
+    for (int64_t i = 0; i < n; ++i) at[i] = at[i] == static_cast<int64_t>(kNobody) ? -1 : at[i];
   }
   if (fold.kind == NPU_FOLD_WELFORD) {
     uint64_t count = 0;

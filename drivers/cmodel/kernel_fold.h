@@ -94,20 +94,30 @@ struct FoldMin {
 // Eight rows meet in registers before they meet memory.
 template <class Op, class T>
 void fold_rows(void* into, const void* in, int64_t stride, int64_t rows, int64_t n) {
-  T* __restrict__ o = static_cast<T*>(into);
+  typedef T Vector __attribute__((vector_size(64)));
+  typedef T Loose __attribute__((vector_size(64), aligned(1), may_alias));
+  constexpr int64_t w = 64 / sizeof(T);
+  T* o = static_cast<T*>(into);
   const T* a = static_cast<const T*>(in);
-  for (; rows >= 8; rows -= 8, a += 8 * stride) {
-    const T *b = a + stride, *c = b + stride, *d = c + stride, *e = d + stride, *f = e + stride, *g = f + stride,
-            *h = g + stride;
-#pragma GCC ivdep
-    for (int64_t i = 0; i < n; ++i) {
-      const T left = Op::f(Op::f(a[i], b[i]), Op::f(c[i], d[i])), right = Op::f(Op::f(e[i], f[i]), Op::f(g[i], h[i]));
-      o[i] = Op::f(o[i], Op::f(left, right));
+  auto load = [](const T* at) -> Vector { return *reinterpret_cast<const Loose*>(at); };
+  for (; rows > 0; rows -= 8, a += 8 * stride) {
+    const bool whole = rows >= 8;
+    int64_t i = 0;
+    for (; i + w <= n; i += w) {
+      const T* x = a + i;
+      Vector y = load(o + i);
+      if (whole) {
+        const Vector left = Op::v(Op::v(load(x), load(x + stride)), Op::v(load(x + 2 * stride), load(x + 3 * stride)));
+        const Vector right =
+            Op::v(Op::v(load(x + 4 * stride), load(x + 5 * stride)), Op::v(load(x + 6 * stride), load(x + 7 * stride)));
+        y = Op::v(y, Op::v(left, right));
+      } else {
+        for (int64_t r = 0; r < rows; ++r) y = Op::v(y, load(x + r * stride));
+      }
+      *reinterpret_cast<Loose*>(o + i) = y;
     }
-  }
-  for (; rows > 0; --rows, a += stride) {
-#pragma GCC ivdep
-    for (int64_t i = 0; i < n; ++i) o[i] = Op::f(o[i], a[i]);
+    for (; i < n; ++i)
+      for (int64_t r = 0; r < (whole ? 8 : rows); ++r) o[i] = Op::f(o[i], a[i + r * stride]);
   }
 }
 
@@ -146,7 +156,14 @@ void arg_fold(void* value, int64_t* at, const void* in, const int64_t* index, in
   auto hit = [&](T x) { return sizeof(T) == 1 ? (x != 0) == (best != 0) : x == best || (x != x && best != best); };
   int64_t where = INT64_MAX;
   if (!index && step > 0) {
-    for (int64_t i = 0; i < n; ++i)
+    // Blocks without a branch inside; the one with a hit once more.
+    int64_t i = 0;
+    for (; i + 64 <= n; i += 64) {
+      int any = 0;
+      for (int64_t k = 0; k < 64; ++k) any |= hit(a[i + k]);
+      if (any) break;
+    }
+    for (; i < n; ++i)
       if (hit(a[i])) {
         where = first + i * step;
         break;
@@ -160,6 +177,46 @@ void arg_fold(void* value, int64_t* at, const void* in, const int64_t* index, in
   }
   *static_cast<T*>(value) = best;
   *at = where;
+}
+
+// Better: a NaN beats every number; of equals, and of NaNs, the lower index.
+template <class T, bool Greatest>
+void arg_lanes(void* best, int64_t* at, const void* in, const int64_t* index, const char* mask, int64_t n) {
+  T* held = static_cast<T*>(best);
+  const T* x = static_cast<const T*>(in);
+  int64_t i = 0;
+  if constexpr (sizeof(T) >= 4) {
+    typedef int64_t Wide __attribute__((vector_size(64)));
+    typedef int64_t LooseWide __attribute__((vector_size(64), aligned(1), may_alias));
+    typedef T Vector __attribute__((vector_size(8 * sizeof(T))));
+    typedef T Loose __attribute__((vector_size(8 * sizeof(T)), aligned(1), may_alias));
+    typedef int8_t Bytes __attribute__((vector_size(8)));
+    for (; i + 8 <= n; i += 8) {
+      const Vector a = *reinterpret_cast<const Loose*>(x + i), b = *reinterpret_cast<const Loose*>(held + i);
+      const Wide ai = *reinterpret_cast<const LooseWide*>(index + i), bi = *reinterpret_cast<const LooseWide*>(at + i);
+      const auto win = (Greatest ? a > b : a < b) | ((a != a) & (b == b));
+      const auto same = (a == b) | ((a != a) & (b != b));
+      Wide better = __builtin_convertvector(win, Wide) | (__builtin_convertvector(same, Wide) & (ai < bi));
+      if (mask) {
+        Bytes set;
+        __builtin_memcpy(&set, mask + i, sizeof set);
+        better &= __builtin_convertvector(set != 0, Wide);
+      }
+      const auto narrow = __builtin_convertvector(better, decltype(win));
+      *reinterpret_cast<Loose*>(held + i) = narrow ? a : b;
+      *reinterpret_cast<LooseWide*>(at + i) = better ? ai : bi;
+    }
+  }
+  for (; i < n; ++i) {
+    if (mask && !mask[i]) continue;
+    const T a = sizeof(T) == 1 ? static_cast<T>(x[i] != 0) : x[i], b = held[i];
+    const bool win = (Greatest ? a > b : a < b) || (a != a && b == b);
+    const bool same = a == b || (a != a && b != b);
+    if (win || (same && index[i] < at[i])) {
+      held[i] = a;
+      at[i] = index[i];
+    }
+  }
 }
 
 template <class T>

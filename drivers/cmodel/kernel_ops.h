@@ -341,6 +341,28 @@ void ternary(void* out, const void* in0, const void* in1, const void* in2, int64
   }
 }
 
+template <unsigned U>
+void normalize_loop(float* o, const float* x, float mean, float scale, const float* weight, const float* bias,
+                    int64_t n) {
+  const float w = *weight, b = *bias;
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) o[i] = (x[i] - mean) * scale * (U & 1 ? w : weight[i]) + (U & 2 ? b : bias[i]);
+}
+
+inline void normalize(float* out, const float* x, float mean, float scale, const float* weight, const float* bias,
+                      int64_t n, unsigned uniform) {
+  switch (uniform & 3) {
+    case 0:
+      return normalize_loop<0>(out, x, mean, scale, weight, bias, n);
+    case 1:
+      return normalize_loop<1>(out, x, mean, scale, weight, bias, n);
+    case 2:
+      return normalize_loop<2>(out, x, mean, scale, weight, bias, n);
+    default:
+      return normalize_loop<3>(out, x, mean, scale, weight, bias, n);
+  }
+}
+
 template <class T>
 void where(void* out, const void* in0, const void* in1, const void* in2, int64_t n, unsigned uniform) {
   T* o = static_cast<T*>(out);

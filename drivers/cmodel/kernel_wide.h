@@ -8,6 +8,10 @@ struct ErfMul {  // erf(a * b), as in gelu
   static float f(float a, float b) { return erf_f(a * b); }
 };
 
+struct Gelu {
+  static float f(float a, float b, float c) { return (1.0f + erf_f(a * b)) * (a * c); }
+};
+
 #ifdef __AVX512F__
 
 inline __m512 exp_wide(__m512 x) {
@@ -96,7 +100,18 @@ inline void erf_mul_wide(void* out, const void* in0, const void* in1, const void
   });
 }
 
+inline void gelu_wide(void* out, const void* in0, const void* in1, const void* in2, int64_t n, unsigned uniform) {
+  const float *a = static_cast<const float*>(in0), *b = static_cast<const float*>(in1),
+              *c = static_cast<const float*>(in2);
+  each_wide(static_cast<float*>(out), n, [&](int64_t i, __mmask16 mask) {
+    const __m512 x = part(a, i, mask, uniform & 1);
+    const __m512 e = erf_wide(_mm512_mul_ps(x, part(b, i, mask, uniform & 2)));
+    return _mm512_mul_ps(_mm512_add_ps(_mm512_set1_ps(1.0f), e), _mm512_mul_ps(x, part(c, i, mask, uniform & 4)));
+  });
+}
+
 inline void set_wide(Kernels& t) {
+  t.gelu = gelu_wide;
   t.op[NPU_OP_EXP][kF32] = unary_wide<exp_wide>;
   t.op[NPU_OP_ERF][kF32] = unary_wide<erf_wide>;
   t.exp_sub = exp_sub_wide;
@@ -106,6 +121,7 @@ inline void set_wide(Kernels& t) {
 #else
 
 inline void set_wide(Kernels& t) {
+  t.gelu = ternary<Gelu, float>;
   t.exp_sub = binary<ExpSub, float>;
   t.erf_mul = binary<ErfMul, float>;
 }

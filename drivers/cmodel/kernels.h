@@ -37,6 +37,8 @@ using FoldRows = void (*)(void* into, const void* in, int64_t stride, int64_t ro
 // The greatest (least) value and the lowest index that goes with it; index[i] or, where null, first + i * step.
 using ArgFold = void (*)(void* value, int64_t* at, const void* in, const int64_t* index, int64_t first, int64_t step,
                          int64_t n);
+// Element-wise: (x, index) takes the place of (best, at) where it is the better extreme and the mask, if any, is set.
+using ArgLanes = void (*)(void* best, int64_t* at, const void* x, const int64_t* index, const char* mask, int64_t n);
 // Mean and sum of squared deviations of n values.
 using Moments = void (*)(double* mean, double* m2, const void* in, int64_t n);
 // Element-wise Welford step: `count` includes the new values.
@@ -49,6 +51,15 @@ using Transpose = void (*)(void* out, const void* in, int64_t stride, int64_t ro
 // Running value from *carry on; `carry` is updated.
 using ScanRow = void (*)(void* out, const void* in, int64_t n, void* carry);
 
+// Elements first + c * stride + offset[c] (or offset[0] for all) of an operand whose valid ones are lowest ..
+// lowest + span; where the mask is 0, `lowest`. False: some element is not valid.
+using Addresses = bool (*)(int64_t* at, int64_t first, const int64_t* offset, bool one_offset, int64_t stride,
+                           const char* mask, int64_t lowest, uint64_t span, int64_t n);
+// out[c] = memory[at[c]], or 0 where the mask (if any) is 0.
+using Pick = void (*)(void* out, const void* memory, const int64_t* at, const char* mask, int64_t n);
+// check_index with one size for all. False: some index is out of range.
+using CheckIndices = bool (*)(void* out, const void* index, const void* size, bool wraps, int64_t n);
+
 struct Kernels {
   const char* name;
   // By instruction and the class of the first argument (for `where`: of the result). Null: no such instruction.
@@ -58,10 +69,15 @@ struct Kernels {
   FoldRows fold_rows[NPU_FOLD_COUNT][kTypeClasses];  // null: there is none
   ArgFold argmax[kTypeClasses];
   ArgFold argmin[kTypeClasses];
+  ArgLanes argmax_lanes[kTypeClasses];
+  ArgLanes argmin_lanes[kTypeClasses];
   Moments moments[kTypeClasses];
   WelfordLanes welford_lanes[kTypeClasses];
   ScanRow scan[NPU_FOLD_COUNT][kTypeClasses];
-  Gather gather[4];  // by log2 of the element size
+  Addresses addresses;
+  CheckIndices check[2];  // I32, I64
+  Pick pick[4];           // by log2 of the element size, as the following
+  Gather gather[4];
   Scatter scatter[4];
   Transpose gather_transposed[4];
   Transpose scatter_transposed[4];
@@ -72,6 +88,13 @@ struct Kernels {
   // sub, mul of the first's result and c, sub of c and the first's result, max.
   Kernel pair[3][5];
   Kernel exp_sub, erf_mul;  // exp(a - b), erf(a * b)
+  Kernel gelu;              // (1 + erf(a * b)) * (a * c), each step rounded
+  // Two words of one philox counter.
+  void (*philox_pair)(int64_t* first, int64_t* second, const void* seed, const void* offset, const void* sequence,
+                      int64_t n, unsigned uniform, unsigned first_word, unsigned second_word);
+  // ((x - mean) * scale) * weight + bias, each step rounded; bit 0, 1 of `uniform`: weight, bias is one value.
+  void (*normalize)(float* out, const float* x, float mean, float scale, const float* weight, const float* bias,
+                    int64_t n, unsigned uniform);
   // One-instruction programs over bf16 or f16 in memory, F32 inside: load, load, op, store in one loop.
   Kernel half_op[2][NPU_OP_COUNT];  // [0]: bf16, [1]: f16; null: use the interpreter
 };

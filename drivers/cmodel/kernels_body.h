@@ -22,6 +22,7 @@ namespace {
 #include "drivers/cmodel/kernel_fold.h"
 #include "drivers/cmodel/kernel_half.h"
 #include "drivers/cmodel/kernel_wide.h"
+#include "drivers/cmodel/kernel_address.h"
 // clang-format on
 
 template <class Op, class... T>
@@ -163,6 +164,8 @@ void set_folds(Kernels& t, TypeClass c) {
   t.fold_rows[NPU_FOLD_MIN][c] = fold_rows<FoldMin, T>;
   t.argmax[c] = arg_fold<T, true>;
   t.argmin[c] = arg_fold<T, false>;
+  t.argmax_lanes[c] = arg_lanes<T, true>;
+  t.argmin_lanes[c] = arg_lanes<T, false>;
   using Carry = decltype(carry_type<T>());
   t.scan[NPU_FOLD_SUM][c] = scan_row<Add, T, Carry>;
   t.scan[NPU_FOLD_PROD][c] = scan_row<Mul, T, Carry>;
@@ -221,10 +224,13 @@ Kernels make() {
   t.scan[NPU_FOLD_XOR][kBool] = scan_row<BoolXor, uint8_t, uint8_t>;
   t.argmax[kBool] = arg_fold<uint8_t, true>;
   t.argmin[kBool] = arg_fold<uint8_t, false>;
+  t.argmax_lanes[kBool] = arg_lanes<uint8_t, true>;
+  t.argmin_lanes[kBool] = arg_lanes<uint8_t, false>;
   set_moves<uint8_t>(t, 0);
   set_moves<uint16_t>(t, 1);
   set_moves<uint32_t>(t, 2);
   set_moves<uint64_t>(t, 3);
+  set_addresses(t);
   t.copy_rows = copy_rows;
   t.stream = stream;
   set_halves(t);
@@ -232,6 +238,8 @@ Kernels make() {
   set_pairs<Add>(t, 0);
   set_pairs<Sub>(t, 1);
   set_pairs<Mul>(t, 2);
+  t.normalize = normalize;
+  t.philox_pair = philox_words<true>;
   return t;
 }
 

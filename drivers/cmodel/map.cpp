@@ -1,6 +1,7 @@
 // MAP and SCATTER.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "drivers/cmodel/direct.h"
 #include "drivers/cmodel/exec.h"
@@ -17,6 +18,39 @@ bool runs_across(const Space& space, int views) {
     if (outer == 1 && inner != 0 && inner != 1) return true;
   }
   return false;
+}
+
+// The bytes that an operand's points, or its computed addresses, can reach.
+std::pair<const char*, const char*> reach(const Job& job, const Op& op) {
+  const Operand& operand = job.operands[op.imm];
+  const int log_size = log_size_of(operand.dtype);
+  if (op.step == Step::kLoadAt || op.step == Step::kStoreAt) {
+    if (operand.limit == 0) return {operand.begin, operand.end};
+    return {operand.ptr, operand.ptr + (operand.limit << log_size)};
+  }
+  int64_t low = 0, high = 1;
+  for (int d = 0; d < job.command.rank; ++d) {
+    const int64_t last = (job.command.size[d] - 1) * operand.stride[d];
+    (last < 0 ? low : high) += last;
+  }
+  return {operand.ptr + low * (int64_t{1} << log_size), operand.ptr + (high << log_size)};
+}
+
+// Can several threads run the whole program, each writing its own part? Not if what one writes another one reads, or
+// if there are stores that each would do.
+bool only_scatters(const Job& job, const Plan& plan) {
+  for (const Op& op : plan.ops) {
+    if (op.step == Step::kStore) return false;
+    if (op.step != Step::kLoad && op.step != Step::kLoadAt) continue;
+    if (job.operands[op.imm].immediate) continue;
+    const auto [begin, end] = reach(job, op);
+    for (const Op& store : plan.ops) {
+      if (store.step != Step::kStoreAt) continue;
+      const auto [first, last] = reach(job, store);
+      if (begin < last && first < end) return false;
+    }
+  }
+  return true;
 }
 
 int first_store(const Plan& plan) {
@@ -38,22 +72,37 @@ bool run_map(const Job& job, Failure& failure) {
   const Segment& segment = plan.segments[0];
   FailureSink sink;
   const bool square = !plan.stores_at && runs_across(space, views);
-  const int64_t block = plan.slots > 8 ? kBlock / 2 : kBlock;
-  const Tiling tiling(space, views, block, square);
-  auto body = [&](int64_t begin, int64_t end) {
-    Frame& frame = prepare(job, sink, block);
+  const int64_t block = block_of(plan);
+  // What coordinates are computed into is computed once per column of a tile, so tiles of several rows are cheaper.
+  const Tiling tiling(space, views, block, square, plan.indexes ? 512 : 128);
+  auto run = [&](Frame& frame, int64_t begin, int64_t end) {
     Tile tile;
     for (int64_t i = begin; i < end && !sink.failed(); ++i) {
       tiling.at(i, nullptr, tile);
       run_tile(frame, segment.begin, segment.end, tile);
     }
   };
-  if (plan.stores_at) {
-    body(0, tiling.count());  // addresses may repeat: the order is part of the result
-  } else {
-    const int64_t cost = std::max<int64_t>(plan.each_cost, 100);  // picoseconds per point
+  const int64_t cost = std::max<int64_t>(plan.each_cost, 100);  // picoseconds per point
+  if (!plan.stores_at) {
     const int64_t grain = std::max<int64_t>(1, 10'000'000 / cost / std::max<int64_t>(tiling.points(), 1));
-    parallel_for(tiling.count(), grain, body);
+    parallel_for(tiling.count(), grain,
+                 [&](int64_t begin, int64_t end) { run(prepare(job, sink, block), begin, end); });
+    return sink.finish(failure);
+  }
+  // Addresses may repeat, and the last store in row-major order stays: every thread walks all points in order and
+  // writes those that fall into its part of memory.
+  const int64_t parts = pool_threads();
+  if (parts == 1 || space.total * cost < 100'000'000 || !only_scatters(job, plan)) {
+    run(prepare(job, sink, block), 0, tiling.count());
+  } else {
+    parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t part = begin; part < end; ++part) {
+        Frame& frame = prepare(job, sink, block);
+        frame.part = part;
+        frame.parts = parts;
+        run(frame, 0, tiling.count());
+      }
+    });
   }
   return sink.finish(failure);
 }

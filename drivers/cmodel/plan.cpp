@@ -69,6 +69,8 @@ class Planner {
     for (Segment& segment : plan_.segments) {
       find_row_values(segment);
       if (segment.kind == NPU_SEGMENT_EACH) fuse(segment);
+      if (segment.kind == NPU_SEGMENT_EACH) find_addresses(segment);
+      if (segment.kind == NPU_SEGMENT_EACH) pair_philox(segment);
       if (segment.kind == NPU_SEGMENT_EACH)
         find_hazards(segment);
       else
@@ -166,6 +168,7 @@ class Planner {
         plan_.stores_at = true;
         break;
       case NPU_OP_INDEX:
+        plan_.indexes = true;
         op.step = Step::kIndex;
         op.view = static_cast<int16_t>(view(View::kIndex, operand));
         break;
@@ -223,7 +226,9 @@ class Planner {
       each_argument(in_[i], [&](uint16_t id) {
         if (in_[i].op == NPU_OP_GET) return;
         const bool foreign = segment_of_[id] != self || in_[id].op == NPU_OP_GET;
-        if (foreign && std::find(segment.row_values.begin(), segment.row_values.end(), id) == segment.row_values.end())
+        if (!foreign) return;
+        segment.row_values_computed &= plan_.ops[i].step == Step::kCompute && in_[i].mask == NPU_NO_VALUE;
+        if (std::find(segment.row_values.begin(), segment.row_values.end(), id) == segment.row_values.end())
           segment.row_values.push_back(id);
       });
   }
@@ -268,6 +273,78 @@ class Planner {
         break;
       }
     }
+    // gelu: (1 + erf(x * k)) * (x * h) with constants, in one loop.
+    for (int i = segment.begin; i < segment.end; ++i) {
+      Op& op = plan_.ops[i];
+      if (op.step != Step::kCompute || op.kernel != k.pair[0][2] || in_[op.a].op != NPU_OP_CONST ||
+          plan_.consts[in_[op.a].imm] != __builtin_bit_cast(uint64_t, 1.0))
+        continue;
+      Op &erf = plan_.ops[op.b], &half = plan_.ops[op.c];
+      if (op.b < segment.begin || op.c < segment.begin || erf.kernel != k.erf_mul || half.step != Step::kCompute ||
+          half.op != NPU_OP_MUL || half.fused || half.dtype != NPU_F32 || half.a != erf.a || uses[op.b] != 1 ||
+          uses[op.c] != 1 || in_[erf.b].op != NPU_OP_CONST || in_[half.b].op != NPU_OP_CONST)
+        continue;
+      erf.step = half.step = Step::kNothing;
+      op.kernel = k.gelu;
+      op.used = 7;
+      op.a = erf.a;
+      op.b = erf.b;
+      op.c = half.b;
+      last_[op.a] = std::max(last_[op.a], i);
+    }
+    // Normalisation, the end of every norm: two such pairs in one loop.
+    for (int i = segment.begin; i < segment.end; ++i) {
+      Op& op = plan_.ops[i];
+      if (op.step != Step::kCompute || op.kernel != k.pair[2][0]) continue;
+      for (const uint16_t from : {op.a, op.b}) {
+        Op& inner = plan_.ops[from];
+        if (from < segment.begin || uses[from] != 1 || inner.step != Step::kCompute || inner.kernel != k.pair[1][2])
+          continue;
+        op.step = Step::kNormalize;
+        op.d = from == op.a ? op.b : op.a;
+        op.e = op.c;
+        op.a = inner.a;
+        op.b = inner.b;
+        op.c = inner.c;
+        for (int id : {inner.a, inner.b, inner.c}) last_[id] = std::max(last_[id], i);
+        inner.step = Step::kNothing;
+        break;
+      }
+    }
+  }
+
+  // Two words of one counter cost as much as one.
+  void pair_philox(const Segment& segment) {
+    for (int i = segment.begin; i + 1 < segment.end; ++i) {
+      Op &first = plan_.ops[i], &second = plan_.ops[i + 1];
+      if (first.step != Step::kCompute || first.op != NPU_OP_PHILOX || second.op != NPU_OP_PHILOX ||
+          first.a != second.a || first.b != second.b || first.c != second.c)
+        continue;
+      first.step = Step::kPhilox;
+      first.d = static_cast<uint16_t>(i + 1);
+      second.step = Step::kNothing;
+      second.slot = static_cast<int16_t>(plan_.slots++);  // written before its turn, so never shared
+      ++i;
+    }
+  }
+
+  // Offsets that are the sum of a row's and a column's part need not be added for every point.
+  void find_addresses(const Segment& segment) {
+    for (int i = segment.begin; i < segment.end; ++i) {
+      Op& op = plan_.ops[i];
+      if (op.step != Step::kCompute || op.op != NPU_OP_ADD || op.dtype != NPU_I64) continue;
+      bool only = true;
+      for (size_t k = 0; k < in_.size() && only; ++k) {
+        const npu_instr& in = in_[k];
+        each_argument(in, [&](uint16_t id) {
+          if (id != i) return;
+          only &= (in.op == NPU_OP_LOAD_AT && in.mask != i) || (in.op == NPU_OP_STORE_AT && in.a != i && in.mask != i);
+        });
+      }
+      op.address = only;
+      if (only)
+        for (int id : {op.a, op.b}) last_[id] = std::max(last_[id], last_[i]);
+    }
   }
 
   // Which kernels may write straight to the output, and which loads may hand out pointers into memory.
@@ -279,7 +356,7 @@ class Planner {
       int when = i;
       if (in.op == NPU_OP_STORE && in.mask == NPU_NO_VALUE && in.a >= segment.begin) {
         Op& value = plan_.ops[in.a];
-        bool quiet = value.step == Step::kCompute && value.store == kNone;
+        bool quiet = (value.step == Step::kCompute || value.step == Step::kNormalize) && value.store == kNone;
         for (int k = in.a + 1; k < i && quiet; ++k)
           quiet = in_[k].op != NPU_OP_LOAD && in_[k].op != NPU_OP_LOAD_AT && in_[k].op != NPU_OP_STORE_AT &&
                   !(in_[k].op == NPU_OP_STORE && in_[k].imm == in.imm);
@@ -291,7 +368,7 @@ class Planner {
       writes.push_back(when);
     }
     for (int i = segment.begin; i < segment.end; ++i) {
-      if (in_[i].op != NPU_OP_LOAD) continue;
+      if (in_[i].op != NPU_OP_LOAD && in_[i].op != NPU_OP_LOAD_AT) continue;
       for (int when : writes)
         if (when > i && when < last_[i]) plan_.ops[i].keeps_raw = false;
       plan_.hazards |= !plan_.ops[i].keeps_raw;
@@ -308,7 +385,7 @@ class Planner {
   // Values of a row are read by later segments, which may store over what they were loaded from.
   void hold_loads(const Segment& segment) {
     for (int i = segment.begin; i < segment.end; ++i)
-      if (in_[i].op == NPU_OP_LOAD) plan_.ops[i].keeps_raw = false;
+      if (in_[i].op == NPU_OP_LOAD || in_[i].op == NPU_OP_LOAD_AT) plan_.ops[i].keeps_raw = false;
   }
 
   // Values live from their definition to their last use; a slot is free again for the instruction behind that. Values
@@ -342,17 +419,20 @@ class Planner {
     if (segment.kind != NPU_SEGMENT_EACH || segment.folds.size() != 1) return;
     const FoldPlan& fold = segment.folds[0];
     const npu_instr& in = in_[fold.at];
-    if (fold.args != 1 || in.mask != NPU_NO_VALUE || (fold.kind > NPU_FOLD_XOR && fold.kind != NPU_FOLD_WELFORD))
-      return;
+    const bool extreme = fold.kind == NPU_FOLD_ARGMAX || fold.kind == NPU_FOLD_ARGMIN;
+    if (in.mask != NPU_NO_VALUE || (fold.kind > NPU_FOLD_XOR && fold.kind != NPU_FOLD_WELFORD && !extreme)) return;
+    if (extreme ? in_[in.b].op != NPU_OP_INDEX || in_[in.b].dtype != NPU_I64 : fold.args != 1) return;
     if (in_[in.a].op != NPU_OP_LOAD || in_[in.a].mask != NPU_NO_VALUE || in.a < segment.begin) return;
     if (in.dtype == NPU_BOOL || in_[in.a].dtype != in.dtype) return;
     for (int i = segment.begin; i < segment.end; ++i)
-      if (i != in.a && i != fold.at && in_[i].op != NPU_OP_GET && !is_constant(in_[i].op)) return;
+      if (i != in.a && i != fold.at && !(extreme && i == in.b) && in_[i].op != NPU_OP_GET && !is_constant(in_[i].op))
+        return;
+    if (extreme) segment.plain_index = in.b;
     segment.plain_load = in.a;
   }
 
   void find_direct() {
-    if (plan_.segments.size() != 1 || plan_.segments[0].kind != NPU_SEGMENT_EACH || in_.size() > 6) return;
+    if (plan_.segments.size() != 1 || plan_.segments[0].kind != NPU_SEGMENT_EACH || in_.size() > 12) return;
     const npu_instr& store = in_.back();
     if (store.op != NPU_OP_STORE || store.mask != NPU_NO_VALUE) return;
     Direct direct;
@@ -378,17 +458,19 @@ class Planner {
       direct.kind = Direct::kMove;
     } else {
       const Op& op = plan_.ops[store.a];
-      if (op.step != Step::kCompute || op.fused || op.op == NPU_OP_PHILOX || store.a != in_.size() - 2) return;
-      for (uint16_t id : {value.a, value.b, value.c})
-        if (id != NPU_NO_VALUE && !argument(id)) return;
+      if (op.step != Step::kCompute || op.op == NPU_OP_PHILOX || store.a != in_.size() - 2) return;
+      const uint16_t ids[] = {op.a, op.b, op.c};
+      for (int k = 0; k < 3; ++k)
+        if ((op.used >> k & 1) && !argument(ids[k])) return;
       direct.kind = Direct::kCompute;
       direct.kernel = op.kernel;
-      direct.op = value.op;
-      direct.arg_dtype = in_[value.a].dtype;
+      direct.op = op.fused ? uint8_t{NPU_OP_SEGMENT} : value.op;  // no fused kernel reads bf16 or f16
+      direct.arg_dtype = in_[op.a].dtype;
     }
-    // Other instructions than these would be lost.
+    // Other instructions than these would be lost; what a fused kernel computes is none.
     for (size_t i = 1; i + 1 < in_.size(); ++i)
-      if (i != store.a && !is_constant(in_[i].op) && in_[i].op != NPU_OP_LOAD && in_[i].op != NPU_OP_ACC) return;
+      if (i != store.a && plan_.ops[i].step != Step::kNothing && in_[i].op != NPU_OP_LOAD && in_[i].op != NPU_OP_ACC)
+        return;
     plan_.direct = direct;
   }
 

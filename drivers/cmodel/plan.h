@@ -20,7 +20,9 @@ enum class Step : uint8_t {
   kStoreAt,
   kIndex,
   kCheck,
-  kCompute,  // a kernel of up to three arguments
+  kCompute,    // a kernel of up to three arguments
+  kNormalize,  // ((a - b) * c) * d + e
+  kPhilox,     // two words of one counter: this instruction's and that of instruction d
   kCast,
   kBitcast,
   kFold,
@@ -36,10 +38,12 @@ struct Op {
   uint8_t used = 0;       // bits of the arguments that the kernel reads
   bool keeps_raw = true;  // a load may hand out a pointer into memory: nothing overwrites it before its last use
   bool fused = false;     // the kernel computes an argument of the instruction too
+  bool address = false;   // a sum that only load_at and store_at read, as their offset
   int16_t slot = kNone;
   int16_t view = kNone;   // number in Plan::views: where the operand (or the coordinate) lies
   int16_t store = kNone;  // the store that can take this value straight from the kernel
   uint16_t a = 0, b = 0, c = 0, mask = NPU_NO_VALUE;
+  uint16_t d = 0, e = 0;  // kNormalize, kPhilox
   uint32_t imm = 0;
   Kernel kernel = nullptr;
 };
@@ -64,8 +68,10 @@ struct FoldPlan {
 struct Segment {
   int kind = 0, begin = 0, end = 0;
   std::vector<FoldPlan> folds;
-  std::vector<int> row_values;  // values of rows (folds, row segments) that this segment reads
-  int plain_load = kNone;       // the load of a segment that only folds what it loads
+  std::vector<int> row_values;      // values of rows (folds, row segments) that this segment reads
+  bool row_values_computed = true;  // nothing but kernels reads them
+  int plain_load = kNone;           // the load of a segment that only folds what it loads
+  int plain_index = kNone;          // argmax, argmin: the coordinate beside it
   int arg[2 * NPU_MAX_TUPLE] = {kNone, kNone, kNone, kNone, kNone, kNone};  // COMBINE
   int yield[NPU_MAX_TUPLE] = {kNone, kNone, kNone};
 };
@@ -93,6 +99,7 @@ struct Plan {
   std::vector<int> constants;  // values that are the same for the whole command: const, param, size
   int slots = 0;
   bool stores_at = false;
+  bool indexes = false;  // some value is a coordinate
   bool hazards = false;  // some op has keeps_raw == false
   int each_cost = 0;     // picoseconds per point, roughly
   Direct direct;

@@ -22,16 +22,13 @@ class Reduce {
     const int split = job.command.rank - job.command.inner_rank;
     kept_.set(job, plan_, 0, split);
     bool ordered = false;
-    int first_load = kNone;
     for (const Segment& segment : plan_.segments)
       for (const FoldPlan& fold : segment.folds) {
         ordered |= fold.kind == NPU_FOLD_CUSTOM;
         lanes_ &= lanes_can(fold, plan_.ops[fold.at]) && fold.kind != NPU_FOLD_CUSTOM;
       }
-    for (const Op& op : plan_.ops)
-      if (op.step == Step::kLoad && first_load == kNone && !job.operands[op.imm].immediate) first_load = op.view;
-    leader_ = first_load;
-    inner_.set(job, plan_, split, job.command.rank, ordered ? kNone : first_load);
+    find_leader(split);
+    inner_.set(job, plan_, split, job.command.rank, ordered ? kNone : leader_);
     views_ = static_cast<int>(plan_.views.size());
     // Results of folds live to the end of the row; in front of them, copies of row values for batches.
     int next = kTemps + kFoldTemps;
@@ -54,16 +51,16 @@ class Reduce {
     const int64_t rows_per_chunk = std::max<int64_t>(1, 10'000'000 / cost);
     if (lanes_ && use_lanes()) {
       const int64_t share = (kept_.total + pool_threads() - 1) / pool_threads();
-      block_ = std::clamp<int64_t>((share + 15) / 16 * 16, 32, kBlock);
+      block_ = std::clamp<int64_t>((share + 15) / 16 * 16, 32, block_of(plan_));
       const Tiling tiling(kept_, views_, block_, false);
       parallel_for(tiling.count(), std::max<int64_t>(1, rows_per_chunk / tiling.points()),
                    [&](int64_t begin, int64_t end) {
                      for (int64_t i = begin; i < end && !sink_.failed(); ++i) run_lanes(tiling, i);
                    });
     } else if (batches(m)) {
+      const int64_t limit = block_of(plan_);
       const int64_t last = kept_.size[kept_.rank - 1];
-      const int64_t most =
-          std::min(last, m <= kBlock / 2 ? kBlock / m : std::clamp<int64_t>(rows_per_chunk, 8, kBlock));
+      const int64_t most = std::min(last, m <= limit / 2 ? limit / m : std::clamp<int64_t>(rows_per_chunk, 8, kBlock));
       const int64_t per_outer = (last + most - 1) / most;
       parallel_for(kept_.total / last * per_outer, std::max<int64_t>(1, rows_per_chunk / most),
                    [&](int64_t begin, int64_t end) {
@@ -74,7 +71,7 @@ class Reduce {
                      }
                    });
     } else {
-      const Tiling tiles(inner_, views_, kBlock, false);
+      const Tiling tiles(inner_, views_, block_of(plan_), false);
       const bool few = kept_.total < 2 * pool_threads() && tiles.count() > 8 && pool_threads() > 1;
       if (few) {
         Frame& f = frame();
@@ -89,6 +86,21 @@ class Reduce {
   }
 
  private:
+  // The operand whose memory decides how the space is walked: the one that the most folded dimensions move.
+  void find_leader(int split) {
+    int most = -1;
+    for (const Op& op : plan_.ops) {
+      if (op.step != Step::kLoad || job_.operands[op.imm].immediate) continue;
+      int moved = 0;
+      for (int d = split; d < job_.command.rank; ++d)
+        moved += job_.command.size[d] > 1 && job_.operands[op.imm].stride[d] != 0;
+      if (moved > most) {
+        most = moved;
+        leader_ = op.view;
+      }
+    }
+  }
+
   // Are neighbours in memory neighbours in the kept dimensions, or rows so short that other ways have nothing to do?
   bool use_lanes() const {
     if (kept_.rank == 0 || kept_.total < 16) return false;
@@ -103,7 +115,7 @@ class Reduce {
   // Several rows in one tile: short ones, or rows that folds read from memory.
   bool batches(int64_t m) const {
     if (inner_.rank != 1 || m == 0 || kept_.rank == 0 || kept_.size[kept_.rank - 1] == 1) return false;
-    return m <= kBlock / 2 || (kept_.total >= 2 * pool_threads() && each_ == 1 && plain(plan_.segments[0]));
+    return m <= block_of(plan_) / 2 || (kept_.total >= 2 * pool_threads() && each_ == 1 && plain(plan_.segments[0]));
   }
 
   // Does the segment only fold values that lie side by side in memory, in the type of the fold?
@@ -117,6 +129,14 @@ class Reduce {
   const char* plain_values(const Segment& segment, const int64_t* offset) const {
     const Op& load = plan_.ops[segment.plain_load];
     return job_.operands[load.imm].ptr + (offset[load.view] << log_size_of(load.dtype));
+  }
+
+  // The coordinate of folded point `from`, and how far apart those behind it are.
+  void plain_index(const Segment& segment, const int64_t* offset, int64_t from, int64_t* first, int64_t* step) const {
+    if (segment.plain_index == kNone) return;
+    const int view = plan_.ops[segment.plain_index].view;
+    *step = inner_.stride[0][view];
+    *first = offset[view] + from * *step;
   }
 
   char* result(Frame& f, size_t segment, int slot) const { return f.temp(results_[segment] + slot); }
@@ -166,8 +186,10 @@ class Reduce {
     if (plain(segment)) {
       const int64_t from = first * tiles.points(), to = std::min(inner_.total, last * tiles.points());
       const int log_size = log_size_of(segment.folds[0].member_dtype[0]);
+      int64_t index = 0, step = 0;
+      plain_index(segment, base, from, &index, &step);
       return accumulate_plain(*f.k, segment.folds[0], acc[0], plain_values(segment, base) + (from << log_size),
-                              to - from);
+                              to - from, index, step);
     }
     Tile tile;
     for (int64_t i = first; i < last; ++i) {
@@ -229,6 +251,9 @@ class Reduce {
         const int view = plan_.ops[segment.plain_load].view, log_size = log_size_of(fold.member_dtype[0]);
         const char* values = plain_values(segment, each.offset);
         const int64_t step = each.row_stride[view] << log_size;
+        int64_t index = 0, index_step = 0, index_row = 0;
+        plain_index(segment, each.offset, 0, &index, &index_step);
+        if (segment.plain_index != kNone) index_row = each.row_stride[plan_.ops[segment.plain_index].view];
         char* members[NPU_MAX_TUPLE];
         for (int j = 0; j < fold.members; ++j) members[j] = result(f, s, j);
         Acc start;
@@ -238,7 +263,7 @@ class Reduce {
         for (int64_t r = 0; r < rows && one_call; ++r) kernel(members[0] + (r << log_size), values + r * step, m);
         for (int64_t r = 0; r < rows && !one_call; ++r) {
           Acc one = start;
-          accumulate_plain(*f.k, fold, one, values + r * step, m);
+          accumulate_plain(*f.k, fold, one, values + r * step, m, index + r * index_row, index_step);
           finish(fold, one, members, r);
         }
         publish(f, fold, members, rows == 1);
@@ -251,6 +276,10 @@ class Reduce {
         saved.push_back(f.val[id]);
         if (f.val[id].uniform || rows == 1) {
           f.val[id].uniform = true;
+          continue;
+        }
+        if (segment.row_values_computed && m >= 32) {
+          f.val[id].axis = kRows;
           continue;
         }
         const int log_size = log_size_of(plan_.ops[id].dtype);

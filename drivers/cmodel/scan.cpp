@@ -36,13 +36,13 @@ class Scan {
     const int64_t grain = std::max<int64_t>(1, 10'000'000 / cost);
     if (!simple_ || use_lanes()) {
       const int64_t share = (kept_.total + pool_threads() - 1) / pool_threads();
-      const Tiling tiling(kept_, views_, std::clamp<int64_t>((share + 15) / 16 * 16, 32, kBlock), false);
+      const Tiling tiling(kept_, views_, std::clamp<int64_t>((share + 15) / 16 * 16, 32, block_of(plan_)), false);
       parallel_for(tiling.count(), std::max<int64_t>(1, grain / tiling.points()), [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end && !sink_.failed(); ++i) run_lanes(tiling, i);
       });
       return;
     }
-    const Tiling tiles(inner_, views_, kBlock, false);
+    const Tiling tiles(inner_, views_, block_of(plan_), false);
     parallel_for(kept_.total, grain, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end && !sink_.failed(); ++row) run_row(tiles, row);
     });

@@ -67,6 +67,53 @@ uint64_t key_of(const char* p, int dtype) {
   return real_key(d, uint64_t{1} << 63, uint64_t{0x7ff} << 52, ~uint64_t{0});
 }
 
+// Keys of a row. The usual type has a loop of its own, without branches.
+void keys_of(uint64_t* out, const char* keys, int64_t step, int dtype, uint64_t flip, int64_t n) {
+  if (dtype == NPU_F32 && step == sizeof(float)) {
+    for (int64_t i = 0; i < n; ++i) {
+      uint32_t bits;
+      std::memcpy(&bits, keys + i * 4, sizeof bits);
+      bits = bits == 0x80000000u ? 0 : bits;
+      const uint32_t down = ~bits, up = bits | 0x80000000u;
+      const uint32_t ordered = bits & 0x80000000u ? down : up;
+      out[i] = ((bits & 0x7fffffffu) > 0x7f800000u ? 0xffffffffu : ordered) ^ flip;
+    }
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i) out[i] = key_of(keys + i * step, dtype) ^ flip;
+}
+
+// The first `count` of n in order, a small part of them. Most keys are only compared with the worst of the best so far.
+void select(std::vector<Pair>& best, const uint64_t* keys, int64_t n, int64_t count) {
+  auto before = [](const Pair& a, const Pair& b) { return a.key != b.key ? a.key < b.key : a.at < b.at; };
+  const size_t most = static_cast<size_t>(4 * count + 64);
+  best.clear();
+  uint64_t worst = ~uint64_t{0};
+  bool full = false;  // `worst` is known
+  auto shrink = [&] {
+    std::nth_element(best.begin(), best.begin() + (count - 1), best.end(), before);
+    best.resize(static_cast<size_t>(count));
+    worst = best.back().key;
+    full = true;
+  };
+  constexpr int64_t kStep = 32;
+  for (int64_t i = 0; i < n; i += kStep) {
+    const int64_t end = std::min(n, i + kStep);
+    if (full) {
+      int any = 0;
+      for (int64_t k = i; k < end; ++k) any |= keys[k] < worst;
+      if (!any) continue;
+    }
+    for (int64_t k = i; k < end; ++k) {
+      if (full && keys[k] >= worst) continue;  // of equals, the first stay
+      best.push_back({keys[k], static_cast<uint64_t>(k)});
+      if (best.size() == most) shrink();
+    }
+  }
+  if (static_cast<int64_t>(best.size()) > count) shrink();
+  std::sort(best.begin(), best.end(), before);
+}
+
 void radix_sort(std::vector<Pair>& pairs, std::vector<Pair>& spare, int bytes) {
   spare.resize(pairs.size());
   for (int b = 0; b < bytes; ++b) {
@@ -80,13 +127,10 @@ void radix_sort(std::vector<Pair>& pairs, std::vector<Pair>& spare, int bytes) {
   }
 }
 
-void sort_pairs(std::vector<Pair>& pairs, std::vector<Pair>& spare, int64_t count, int bytes) {
+void sort_pairs(std::vector<Pair>& pairs, std::vector<Pair>& spare, int bytes) {
   auto before = [](const Pair& a, const Pair& b) { return a.key != b.key ? a.key < b.key : a.at < b.at; };
   const int64_t n = static_cast<int64_t>(pairs.size());
-  if (count < n / 8) {
-    std::nth_element(pairs.begin(), pairs.begin() + count, pairs.end(), before);
-    std::sort(pairs.begin(), pairs.begin() + count, before);
-  } else if (n >= 512) {
+  if (n >= 512) {
     radix_sort(pairs, spare, bytes);
   } else {
     std::sort(pairs.begin(), pairs.end(), before);
@@ -114,7 +158,7 @@ bool run_sort(const Job& job, Failure&) {
             out_payload = npu::dtype_size(o[3].dtype);
   parallel_for(rows, std::max<int64_t>(1, 4096 / n), [&](int64_t begin, int64_t end) {
     std::vector<Pair> pairs, spare;
-    std::vector<uint64_t> out;
+    std::vector<uint64_t> out, ordered;
     for (int64_t row = begin; row < end; ++row) {
       int64_t offset[4] = {}, rest = row;
       for (int d = rank - 2; d >= 0; --d) {
@@ -122,12 +166,18 @@ bool run_sort(const Job& job, Failure&) {
         rest /= command.size[d];
         for (int i = 0; i < 4; ++i) offset[i] += coordinate * o[i].stride[d];
       }
-      pairs.resize(static_cast<size_t>(n));
       const char* keys = (o[0].immediate ? reinterpret_cast<const char*>(&o[0].bits) : o[0].ptr) + offset[0] * key_size;
       const int64_t key_step = o[0].stride[rank - 1] * key_size;
-      for (int64_t i = 0; i < n; ++i)
-        pairs[static_cast<size_t>(i)] = {key_of(keys + i * key_step, key_type) ^ flip, static_cast<uint64_t>(i)};
-      sort_pairs(pairs, spare, count, key_size);
+      ordered.resize(static_cast<size_t>(n));
+      keys_of(ordered.data(), keys, key_step, key_type, flip, n);
+      if (count < n / 8) {
+        select(pairs, ordered.data(), n, count);
+      } else {
+        pairs.resize(static_cast<size_t>(n));
+        for (int64_t i = 0; i < n; ++i)
+          pairs[static_cast<size_t>(i)] = {ordered[static_cast<size_t>(i)], static_cast<uint64_t>(i)};
+        sort_pairs(pairs, spare, key_size);
+      }
       // Results may lie where keys or payload were read: collect before writing.
       out.assign(static_cast<size_t>(2 * count), 0);
       for (int64_t i = 0; i < count; ++i) {

@@ -54,7 +54,8 @@ void Space::add_offsets(int64_t index, int views, int64_t* out) const {
   }
 }
 
-Tiling::Tiling(const Space& space, int views, int64_t block, bool square) : space_(space), views_(views) {
+Tiling::Tiling(const Space& space, int views, int64_t block, bool square, int64_t long_row)
+    : space_(space), views_(views) {
   const int rank = space.rank;
   if (space.total == 0) {
     count_ = 0;
@@ -67,7 +68,7 @@ Tiling::Tiling(const Space& space, int views, int64_t block, bool square) : spac
     // Some view runs along the rows: a tile that is short in both directions touches few cache lines twice.
     cols_ = std::min<int64_t>(cols, 16);
     rows_ = std::min<int64_t>(rows, block / 16);
-  } else if (cols >= 128) {
+  } else if (cols >= long_row) {
     cols_ = std::min(cols, block);
   } else {
     cols_ = cols;

@@ -33,10 +33,11 @@ struct Tile {
 
 extern const int64_t kZeroStrides[kMaxViews];
 
-// Cuts a space into tiles of at most `block` points over its last two dimensions; the others are walked.
+// Cuts a space into tiles of at most `block` points over its last two dimensions; the others are walked. Rows of
+// `long_row` points and more are tiles of their own.
 class Tiling {
  public:
-  Tiling(const Space& space, int views, int64_t block, bool square);
+  Tiling(const Space& space, int views, int64_t block, bool square, int64_t long_row = 128);
   int64_t count() const { return count_; }
   int64_t points() const { return rows_ * cols_; }
   // Tile number `index`, its offsets added to `base`.

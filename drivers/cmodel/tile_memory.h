@@ -10,7 +10,7 @@ void store(Frame& frame, int at, const Tile& tile);
 void store_at(Frame& frame, int at, const Tile& tile);
 void index(Frame& frame, int at, const Tile& tile);
 void load_acc(Frame& frame, int at, const Tile& tile);
-void cast(Frame& frame, int at, int64_t n);
+void cast(Frame& frame, int at, const Tile& tile);
 void check_index(Frame& frame, int at, const Tile& tile);
 
 // Where the kernel of `op` may write because its value is stored there next, or null.

@@ -1,0 +1,202 @@
+// Values that vary along one direction of a tile only: index arithmetic, broadcast operands, masks, and the addresses
+// and norms that are made of them.
+#include "engine_case.h"
+#include "test.h"
+
+namespace {
+
+using namespace engine_test;
+
+std::vector<float> whole_numbers(int64_t n, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<float> values(static_cast<size_t>(n));
+  for (float& x : values) x = static_cast<float>(static_cast<int>(random() % 201) - 100);
+  return values;
+}
+
+void expect(Case& k, const std::string& what, Tolerance tolerance = {}) {
+  const std::string text = k.compare(tolerance);
+  if (!text.empty()) fail(what + ": " + text);
+}
+
+// %a, %b: coordinates moved by (2, 3) and kept inside 0 .. rows - 1, 0 .. columns - 1; %at: where that lies.
+std::string clamped(int64_t rows, int64_t columns) {
+  const auto number = [](int64_t n) { return std::to_string(n); };
+  return "  %i = index 1\n  %j = index 2\n  %two = const 2 : i64\n  %three = const 3 : i64\n  %zero = const 0 : i64\n"
+         "  %h = const " +
+         number(rows - 1) + " : i64\n  %w = const " + number(columns - 1) + " : i64\n  %step = const " +
+         number(columns) +
+         " : i64\n  %i1 = sub %i, %two\n  %j1 = sub %j, %three\n  %i2 = max %i1, %zero\n  %j2 = max %j1, %zero\n"
+         "  %a = min %i2, %h\n  %b = min %j2, %w\n  %row = mul %a, %step\n  %at = add %row, %b\n"
+         "  %ri = eq %a, %i1\n  %rj = eq %b, %j1\n  %inside = and %ri, %rj\n";
+}
+
+struct Shape {
+  int64_t planes, rows, columns;
+};
+const Shape kShapes[] = {{2, 1, 7}, {3, 4, 2}, {2, 3, 12}, {2, 30, 40}, {1, 5, 700}, {2, 100, 9}, {1, 3, 3000}};
+
+}  // namespace
+
+TEST(addresses_of_a_row_and_a_column_part) {
+  for (const Shape& s : kShapes)
+    for (const char* mask : {"", ", mask %inside", ", mask %ri", ", mask %rj"}) {
+      const int64_t h = s.rows + 4, w = s.columns + 6;
+      Case k(NPU_MAP, {s.planes, h, w});
+      k.add(k.block(whole_numbers(s.planes * s.rows * s.columns, 3)), NPU_F32, {s.rows * s.columns, 0, 0});
+      k.add(k.block(s.planes * h * w, NPU_F32), NPU_F32, {h * w, w, 1});
+      k.with(("program p(x, out)\neach:\n" + clamped(s.rows, s.columns) + "  %x = load_at x, %at" + mask +
+              " : f32\n  store out, %x\n")
+                 .c_str());
+      expect(k, "load " + std::to_string(s.rows) + " x " + std::to_string(s.columns) + mask);
+    }
+}
+
+TEST(scatters_to_a_row_and_a_column_part) {
+  for (const Shape& s : kShapes)
+    for (const char* mode : {"", ", add", ", max"})
+      for (const char* mask : {"", ", mask %inside", ", mask %ri"})
+        for (int dtype : {NPU_F32, NPU_BF16}) {
+          const int64_t h = s.rows + 4, w = s.columns + 6;
+          Case k(NPU_SCATTER, {s.planes, h, w});
+          k.add(k.block(whole_numbers(s.planes * h * w, 3)), NPU_F32, {h * w, w, 1});
+          k.add(k.block(s.planes * s.rows * s.columns, dtype), dtype, {s.rows * s.columns, 0, 0});
+          k.with(("program p(x, out)\neach:\n" + clamped(s.rows, s.columns) + "  %x = load x : f32\n  store_at out, " +
+                  "%x, %at" + mode + mask + "\n")
+                     .c_str());
+          expect(k,
+                 "store" + std::string(mode) + mask + " " + std::to_string(s.rows) + " x " + std::to_string(s.columns));
+        }
+}
+
+TEST(one_index_for_a_row) {
+  for (int64_t columns : {1, 3, 17, 128, 5000})
+    for (bool scatter : {false, true})
+      for (const char* mode : {"", ", add"}) {
+        const int64_t rows = 20, table = 9;
+        Case k(scatter ? NPU_SCATTER : NPU_MAP, {rows, columns});
+        std::vector<int64_t> index;
+        for (int64_t r = 0; r < rows; ++r) index.push_back(r * 5 % table);
+        k.add(k.block(index), NPU_I64, {1, 0});
+        k.add(k.block(whole_numbers(rows * columns, 5)), NPU_F32, {columns, 1});
+        k.add(k.block(whole_numbers(table * columns, 6)), NPU_F32, {0, 1}).limit = table * columns;
+        const std::string size = std::to_string(columns);
+        k.with(("program p(index, x, table)\neach:\n  %i = load index : i64\n  %s = const " + size +
+                " : i64\n  %at = mul %i, %s\n" +
+                (scatter ? "  %x = load x : f32\n  store_at table, %x, %at" + std::string(mode) + "\n"
+                         : "  %x = load_at table, %at : f32\n  store x, %x\n"))
+                   .c_str());
+        expect(k, (scatter ? "scatter " : "gather ") + size + mode);
+      }
+}
+
+TEST(scatters_by_several_threads_keep_the_last_store) {
+  // Large enough that every thread walks all points; few targets, so that most are stored to many times.
+  for (const char* mode : {"", ", add", ", min"}) {
+    const int64_t n = 200000, targets = 37;
+    Case k(NPU_SCATTER, {n});
+    std::mt19937 random(9);
+    std::vector<int64_t> index(static_cast<size_t>(n));
+    for (int64_t& i : index) i = static_cast<int64_t>(random() % targets);
+    k.add(k.block(index), NPU_I64, {1});
+    k.add(k.block(whole_numbers(n, 5)), NPU_F32, {1});
+    k.add(k.block(whole_numbers(targets, 6)), NPU_F32, {0}).limit = targets;
+    k.with(("program p(index, x, out)\neach:\n  %i = load index : i64\n  %x = load x : f32\n  store_at out, %x, %i" +
+            std::string(mode) + "\n")
+               .c_str());
+    expect(k, "scatter" + std::string(mode));
+  }
+}
+
+TEST(windows_with_a_border) {
+  for (const Shape& s : kShapes)
+    for (const char* fold : {"argmax", "argmin", "max", "sum"})
+      for (const char* type : {"f32", "i32", "f64"}) {
+        // 3 x 3 windows, one apart, with a border of one: positions outside are masked.
+        const bool extreme = std::string(fold).starts_with("arg");
+        Case k(NPU_REDUCE, {s.planes, s.rows, s.columns, 3, 3}, 2);
+        const int64_t plane = s.rows * s.columns;
+        std::vector<float> values = whole_numbers(s.planes * plane, 8);
+        values[0] = NAN;
+        values.back() = -INFINITY;
+        k.add(k.block(values), NPU_F32, {plane, s.columns, 1, s.columns, 1}, -s.columns - 1);
+        k.add(k.block(s.planes * plane, NPU_F32), NPU_F32, {plane, s.columns, 1, 0, 0});
+        k.add(k.block(s.planes * plane, NPU_I64), NPU_I64, {plane, s.columns, 1, 0, 0});
+        std::string text = "program p(x, out, at)\neach:\n";
+        for (int d = 0; d < 2; ++d) {
+          const std::string e = std::to_string(d);
+          text += "  %o" + e + " = index " + std::to_string(1 + d) + "\n  %k" + e + " = index " +
+                  std::to_string(3 + d) + "\n  %one" + e + " = const 1 : i64\n  %zero" + e + " = const 0 : i64\n  %n" +
+                  e + " = size " + std::to_string(1 + d) + "\n  %p" + e + " = add %o" + e + ", %k" + e + "\n  %i" + e +
+                  " = sub %p" + e + ", %one" + e + "\n  %l" + e + " = ge %i" + e + ", %zero" + e + "\n  %h" + e +
+                  " = lt %i" + e + ", %n" + e + "\n  %v" + e + " = and %l" + e + ", %h" + e + "\n";
+        }
+        text += std::string("  %m = and %v0, %v1\n  %flat = fma %i0, %n1, %i1\n  %x = load x, mask %m : ") + type +
+                "\n  %f = fold " + fold + " %x" + (extreme ? ", %flat" : "") +
+                ", mask %m\nrow:\n  %r = get %f, 0 : " + type + "\n  store out, %r\n" +
+                (extreme ? "  %w = get %f, 1\n  store at, %w\n" : "");
+        expect(k.with(text.c_str()),
+               std::string(fold) + " " + type + " " + std::to_string(s.rows) + " x " + std::to_string(s.columns));
+      }
+}
+
+TEST(norms_in_one_kernel) {
+  // x - mean, times rstd, times weight, plus bias: each of the four along rows, columns, both or nothing.
+  const int64_t rows = 11;
+  for (int64_t columns : {5, 40, 2500})
+    for (int mean = 0; mean < 4; ++mean)
+      for (int weight = 0; weight < 4; ++weight)
+        for (int bias = 0; bias < 4; ++bias)
+          for (bool in_place : {false, true}) {
+            Case k(NPU_MAP, {rows, columns});
+            const auto strides = [&](int kind) {
+              return std::vector<int64_t>{kind & 1 ? columns : 0, kind & 2 ? 1 : 0};
+            };
+            const int x = k.block(whole_numbers(rows * columns, 1));
+            k.add(x, NPU_F32, {columns, 1});
+            k.add(k.block(whole_numbers(rows * columns, 2)), NPU_F32, strides(mean));
+            k.add(k.block(whole_numbers(rows * columns, 3)), NPU_F32, strides(mean));
+            k.add(k.block(whole_numbers(rows * columns, 4)), NPU_F32, strides(weight));
+            k.add(k.block(whole_numbers(rows * columns, 5)), NPU_F32, strides(bias));
+            k.add(in_place ? x : k.block(rows * columns, NPU_F32), NPU_F32, {columns, 1});
+            k.with(
+                "program p(x, mean, rstd, weight, bias, out)\neach:\n  %x = load x : f32\n  %m = load mean : f32\n"
+                "  %s = load rstd : f32\n  %d = sub %x, %m\n  %n = mul %d, %s\n  %w = load weight : f32\n"
+                "  %b = load bias : f32\n  %y = mul %n, %w\n  %r = add %y, %b\n  store out, %r\n");
+            expect(k, std::to_string(columns) + " columns, kinds " + std::to_string(mean) + std::to_string(weight) +
+                          std::to_string(bias));
+          }
+}
+
+TEST(rows_of_a_reduction_in_one_tile) {
+  // Values of rows stand beside the elements of many rows at once.
+  for (int64_t columns : {3, 31, 32, 100, 1500})
+    for (int64_t rows : {1, 5, 200}) {
+      Case k(NPU_REDUCE, {rows, columns}, 1);
+      k.add(k.block(whole_numbers(rows * columns, 1)), NPU_F32, {columns, 1});
+      k.add(k.block(whole_numbers(columns, 2)), NPU_F32, {0, 1});
+      k.add(k.block(rows * columns, NPU_F32), NPU_F32, {columns, 1});
+      k.with(
+          "program p(x, weight, out)\neach:\n  %x = load x : f32\n  %f = fold max %x\nrow:\n  %two = const 2 : f32\n"
+          "  %t = mul %f, %two\neach:\n  %y = load x : f32\n  %w = load weight : f32\n  %d = sub %y, %f\n"
+          "  %n = mul %d, %t\n  %g = lt %y, %t\n  %z = where %g, %n, %t\n  %s = mul %z, %w\n  %r = add %s, %f\n"
+          "  store out, %r\n");
+      expect(k, std::to_string(rows) + " x " + std::to_string(columns));
+    }
+}
+
+TEST(gelu_in_one_kernel) {
+  std::vector<float> values = {0.0f, -0.0f, INFINITY, NAN, 1e-30f, -1e-30f, 20.0f, -20.0f};
+  for (float x = -6; x < 6; x += 0.00311f) values.push_back(x);
+  const int64_t n = static_cast<int64_t>(values.size());
+  for (int64_t step : {1, 2}) {
+    Case k(NPU_MAP, {n / step});
+    k.add(k.block(values), NPU_F32, {step});
+    k.add(k.block(n, NPU_F32), NPU_F32, {1});
+    k.with(
+        "program p(x, out)\neach:\n  %x = load x : f32\n  %half = const 0.5 : f32\n  %h = mul %x, %half\n"
+        "  %one = const 1 : f32\n  %s = const 0.7071067811865476 : f32\n  %m = mul %x, %s\n  %e = erf %m\n"
+        "  %p = add %one, %e\n  %r = mul %h, %p\n  store out, %r\n");
+    expect(k, "gelu", {3e-7, 2});  // near -6, 1 + erf is a unit in the last place of erf
+  }
+}
