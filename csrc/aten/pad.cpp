@@ -57,7 +57,8 @@ std::string position_lines(bool reflect, int64_t n, int64_t lead) {
   std::string lines = "  %zero = const 0 : i64\n  %sum0 = const 0 : i64\n";
   for (int64_t d = 0; d < n; ++d) {
     std::string text = std::string(reflect ? kReflect : kReplicate) +
-                       "  %step{d} = param step{d} : i64\n  %sum{e} = fma %i{d}, %step{d}, %sum{d}\n";
+                       "  %step{d} = param step{d} : i64\n  %move{d} = mul %i{d}, %step{d}\n" +
+                       "  %sum{e} = add %sum{d}, %move{d}\n";
     text = replace_all(text, "{k}", std::to_string(lead + d));
     text = replace_all(text, "{e}", std::to_string(d + 1));
     lines += replace_all(text, "{d}", std::to_string(d));

@@ -1,3 +1,5 @@
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 
 #include "csrc/aten/pool.h"
@@ -319,26 +321,44 @@ row:
   }));
 }
 
+// Every gradient goes to the position that its window took.
 void max_pool_backward(const Pool& pool, const at::Tensor& grad, const at::Tensor& indices, const at::Tensor& out) {
   const int64_t n = pool.rank();
   if (out.numel() == 0) return;
   const npu_dtype compute = pool_compute(grad, pool.label);
-  const at::Tensor g = grad.contiguous(), at = indices.contiguous();  // one set of steps serves both
-  const Space space = make_space(out, n, backward_inner(pool));
-  Nest nest(NPU_REDUCE, pool.label, space.sizes, static_cast<int>(n));
-  nest.with(g, space.plane(g)).with(at, space.plane(at)).with(out, space.kept(out));
-  add_parameters(nest, pool, g, 1);
-  nest.run(f_max_backward.get(key_of(pool, 0), compute, [&] {
-    return header("grad, indices, out", n) + begin(pool, false) + flat_lines(n) + offset_lines(n, "%o") + R"(
-  %chosen = load_at indices, %at, mask %m : i64
-  %same = eq %chosen, %flat
-  %mine = and %same, %m
-  %g = load_at grad, %at, mask %mine : $t
-  %sum = fold sum %g, mask %mine
-row:
-  store out, %sum
-)";
+  // Indices count in planes that are contiguous.
+  int64_t step = 1;
+  bool dense = true;
+  for (int64_t d = out.dim() - 1; d >= out.dim() - n; --d) {
+    dense &= out.size(d) == 1 || out.stride(d) == step;
+    step *= out.size(d);
+  }
+  const at::Tensor sum = dense ? out : at::empty(out.sizes(), out.options());
+  sum.zero_();
+  const int64_t first = grad.dim() - n;
+  at::DimVector sizes = {first == 2 ? grad.size(0) : 1, grad.size(first - 1)};
+  for (int64_t d = first; d < grad.dim(); ++d) sizes.push_back(grad.size(d));
+  const auto with_spatial = [&](const at::Tensor& tensor) {
+    at::DimVector strides = outer_strides(tensor, n);
+    strides.append(tensor.strides().end() - n, tensor.strides().end());
+    return strides;
+  };
+  at::DimVector plane = outer_strides(sum, n);
+  plane.resize(2 + n, 0);
+  Nest nest(NPU_SCATTER, pool.label, sizes);
+  nest.with(grad, with_spatial(grad)).with(indices, with_spatial(indices)).with(sum, plane).integer(step);
+  nest.run(f_max_backward.get(0, compute, [] {
+    return std::string(R"(
+program max_pool_backward(grad, indices, sum; size)
+each:
+  %i = load indices : i64
+  %n = param size : i64
+  %at = check_index %i, %n, check
+  %g = load grad : $t
+  store_at sum, %g, %at, add
+)");
   }));
+  if (!dense) out.copy_(sum);
 }
 
 void average_pool(const Pool& pool, Average kind, int64_t divisor, const at::Tensor& x, const at::Tensor& out) {

@@ -4,9 +4,14 @@
 
 template <class Op, class T>
 void fold_wide(void* out, const void* in, int64_t n) {
-  typedef T Vector __attribute__((vector_size(32)));
-  typedef T Loose __attribute__((vector_size(32), aligned(1), may_alias));
-  constexpr int64_t w = 32 / sizeof(T), kChains = 8;  // enough additions in flight to hide their latency
+#ifdef __AVX512F__
+  constexpr int64_t kBytes = 64, kChains = 4;
+#else
+  constexpr int64_t kBytes = 32, kChains = 8;  // enough additions in flight to hide their latency
+#endif
+  typedef T Vector __attribute__((vector_size(kBytes)));
+  typedef T Loose __attribute__((vector_size(kBytes), aligned(1), may_alias));
+  constexpr int64_t w = kBytes / sizeof(T);
   const T* a = static_cast<const T*>(in);
   auto load = [&](int64_t at) -> Vector { return *reinterpret_cast<const Loose*>(a + at); };
   // The values behind the last whole vector go first: their chain runs beside the vectors'.
