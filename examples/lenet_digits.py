@@ -2,7 +2,7 @@
 
 Both start from the same weights and see the same batches, so their losses must agree; the run fails if they do not.
 
-    python examples/lenet_digits.py [--device npu:0] [--epochs 4]
+    python examples/lenet_digits.py [--device npu:0] [--epochs 8]
 """
 
 import argparse
@@ -19,23 +19,28 @@ TOLERANCE = 1e-4
 
 
 class LeNet(nn.Module):
-    """Two rounds of convolution, relu and max-pooling, then three linear layers; for 16 x 16 images."""
+    """Two rounds of convolution, tanh and average pooling, then three linear layers, as in 1998; for 16 x 16 images.
+
+    Smooth on purpose. Where a relu's input is zero but for rounding, or a maximum is a tie, the last bit of a sum decides
+    where a gradient goes, and two right devices part for good: with relu and max-pooling, PyTorch's own CPU run leaves
+    its double precision run after 114 steps.
+    """
 
     def __init__(self):
         super().__init__()
         self.conv1 = nn.Conv2d(1, 6, kernel_size=5, padding=2)
         self.conv2 = nn.Conv2d(6, 16, kernel_size=5, padding=2)
-        self.pool = nn.MaxPool2d(2)
+        self.pool = nn.AvgPool2d(2)
         self.fc1 = nn.Linear(16 * 4 * 4, 120)
         self.fc2 = nn.Linear(120, 84)
         self.fc3 = nn.Linear(84, 10)
 
     def forward(self, x):
-        x = self.pool(torch.relu(self.conv1(x)))
-        x = self.pool(torch.relu(self.conv2(x)))
+        x = self.pool(torch.tanh(self.conv1(x)))
+        x = self.pool(torch.tanh(self.conv2(x)))
         x = x.flatten(1)
-        x = torch.relu(self.fc1(x))
-        x = torch.relu(self.fc2(x))
+        x = torch.tanh(self.fc1(x))
+        x = torch.tanh(self.fc2(x))
         return self.fc3(x)
 
 
@@ -72,10 +77,7 @@ def train(device: str, data, epochs: int, batch: int) -> tuple[list[float], floa
     images, labels, test_images, test_labels = (t.to(device) for t in data)
     torch.manual_seed(0)
     model = LeNet().to(device)  # made on the CPU: the same weights for every device
-    # A calm training: with standardised images and this rate, the CPU agrees with itself to 1e-6 when its convolution
-    # library is switched off. Larger rates, and longer runs, meet a relu input
-    # that is zero but for rounding: then the last bit of a sum decides where a gradient goes, on any device.
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9)
     loss_function = nn.CrossEntropyLoss()
     shuffle = torch.Generator().manual_seed(2)
     losses = []
@@ -107,7 +109,7 @@ def counts_table(title: str, counts: dict[str, int]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="npu:0", help="device to train on (default: npu:0)")
-    parser.add_argument("--epochs", type=int, default=4, help="passes over the data (default: 4)")
+    parser.add_argument("--epochs", type=int, default=8, help="passes over the data (default: 8)")
     parser.add_argument("--batch", type=int, default=32, help="images per step (default: 32)")
     options = parser.parse_args()
     if options.epochs < 1 or options.batch < 1:

@@ -97,11 +97,14 @@ def test_in_place_op_on_a_strided_view_touches_only_the_view():
 
 
 def test_arguments_that_share_memory_still_do():
-    x = torch.arange(1.0, 7.0)
+    x = torch.rand(3, 3).tril() + torch.eye(3)
     on = x.to("npu")
-    # self is written and read through `other`, the same tensor.
-    torch.special.zeta(on, on, out=on)
-    torch.testing.assert_close(on.cpu(), torch.special.zeta(x, x))
+    # The result is written over both inputs, which are one tensor, and seen in them on the way: not the identity.
+    for tensor in (on, x):
+        torch.linalg.solve_triangular(tensor, tensor, upper=False, out=tensor)
+    assert "aten::linalg_solve_triangular.out" in fallback.report()
+    assert x[2, 0] != 0
+    torch.testing.assert_close(on.cpu(), x)
 
 
 def test_written_argument_with_repeated_elements_is_refused_as_on_the_cpu():
@@ -171,6 +174,8 @@ def test_mixed_devices_are_refused_in_pytorchs_words():
     with pytest.raises(RuntimeError, match=text):
         torch.special.zeta(x, torch.rand(3))
     with pytest.raises(RuntimeError, match=text):
+        torch.linalg.solve_triangular(torch.eye(3, device="npu"), torch.rand(3, 3), upper=True)
+    with pytest.raises(RuntimeError, match=text):
         torch.lgamma(x, out=torch.empty(3))
     with pytest.raises(RuntimeError, match=text):
         torch.index_select(x, 0, torch.tensor([1]))
@@ -180,11 +185,14 @@ def test_two_npu_devices_are_refused(two_devices):
     text = "found at least two devices, npu:0 and npu:1!"
     with pytest.raises(RuntimeError, match=text):
         torch.special.zeta(torch.rand(3, device="npu:0"), torch.rand(3, device="npu:1"))
+    with pytest.raises(RuntimeError, match=text):
+        torch.linalg.solve_triangular(torch.eye(3, device="npu:0"), torch.rand(3, 3, device="npu:1"), upper=True)
 
 
 def test_results_stay_on_the_second_device(two_devices):
     x = torch.rand(3, device="npu:1")
     assert torch.special.zeta(x, x).device == torch.device("npu:1")
+    assert torch.linalg.svdvals(torch.outer(x, x)).device == torch.device("npu:1")
     assert torch.randperm(5, device="npu:1").device == torch.device("npu:1")
 
 
