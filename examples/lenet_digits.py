@@ -21,9 +21,9 @@ TOLERANCE = 1e-4
 class LeNet(nn.Module):
     """Two rounds of convolution, tanh and average pooling, then three linear layers, as in 1998; for 16 x 16 images.
 
-    Smooth on purpose. Where a relu's input is zero but for rounding, or a maximum is a tie, the last bit of a sum decides
-    where a gradient goes, and two right devices part for good: with relu and max-pooling, PyTorch's own CPU run leaves
-    its double precision run after 114 steps.
+    Smooth on purpose. Where a relu's input is zero but for rounding, or a maximum is a tie, the last bit of a sum
+    decides where a gradient goes, and two right devices part for good: with relu and max-pooling, PyTorch's own CPU run
+    leaves its double precision run after 114 steps.
     """
 
     def __init__(self):
