@@ -2,7 +2,6 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/ScalarOps.h>
 #include <ATen/WrapDimUtils.h>
-#include <ATen/native/TypeProperties.h>
 #include <ATen/ops/_prelu_kernel_backward_ops.h>
 #include <ATen/ops/frexp_ops.h>
 #include <ATen/ops/glu_backward_ops.h>
@@ -13,6 +12,7 @@
 #include <ATen/ops/nan_to_num_ops.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/pow_ops.h>
+#include <ATen/ops/result_type.h>
 #include <ATen/ops/rshift.h>
 #include <ATen/ops/rshift_ops.h>
 #include <ATen/ops/rsub_ops.h>
@@ -71,7 +71,7 @@ npu_scalar fitting_param(const at::Scalar& value, c10::ScalarType type, npu_dtyp
 
 at::Tensor& where_out(const at::Tensor& condition, const at::Tensor& self, const at::Tensor& other, at::Tensor& out) {
   check_condition(condition);
-  const auto type = at::native::result_type(self, other);
+  const auto type = at::result_type(self, other);
   TORCH_CHECK(out.scalar_type() == type, "Expected out type to be ", type, " but got ", out.scalar_type());
   at::TensorIteratorConfig config;
   auto iter = config.check_all_same_dtype(false)
@@ -87,7 +87,7 @@ at::Tensor& where_out(const at::Tensor& condition, const at::Tensor& self, const
 
 at::Tensor where(const at::Tensor& condition, const at::Tensor& self, const at::Tensor& other) {
   check_condition(condition);
-  const auto type = at::native::result_type(self, other);
+  const auto type = at::result_type(self, other);
   const at::Tensor& anchor = condition.is_privateuseone() ? condition : self.is_privateuseone() ? self : other;
   auto iter = mixed_types(type, anchor.device())
                   .add_owned_output(at::Tensor())

@@ -1,11 +1,11 @@
 // Places in sorted rows: a binary search written out, as many steps as the row has bits, in one MAP.
 #include <ATen/native/BucketizationUtils.h>
-#include <ATen/native/TypeProperties.h>
 #include <ATen/ops/bucketize_ops.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/isin_meta.h>
 #include <ATen/ops/isin_ops.h>
 #include <ATen/ops/ne.h>
+#include <ATen/ops/result_type.h>
 #include <ATen/ops/searchsorted_ops.h>
 #include <ATen/ops/sort.h>
 
@@ -109,7 +109,7 @@ Tensor& searchsorted_out(const Tensor& sequence, const Tensor& self, bool out_in
   if (self.numel() == 0) {
     return result;
   }
-  const auto common = at::native::result_type(sequence, self);
+  const auto common = at::result_type(sequence, self);
   if (sequence.size(-1) == 0) {
     return result.zero_();
   }
@@ -182,7 +182,7 @@ void isin(const Tensor& out, const Tensor& elements, const Tensor& tests, bool i
     out.fill_(invert);
     return;
   }
-  const auto common = at::native::result_type(elements, tests);
+  const auto common = at::result_type(elements, tests);
   const Tensor values = elements.to(out.device(), common), few = tests.to(out.device(), common).reshape({-1});
   const npu_dtype compute = compute_type(values, label);
   if (few.numel() <= kFewTests) {
