@@ -87,14 +87,14 @@ Tensor channel_shuffle(const Tensor& self, int64_t groups) {
 
 void launch_renorm(at::meta::structured_renorm&, const Tensor& out, const Tensor& self, const Scalar& p, int64_t dim,
                    const Scalar& maxnorm) {
-  numeric_dtype(self.scalar_type(), "aten::renorm");
   dim = at::maybe_wrap_dim(dim, self.dim());
   at::DimVector others;
   for (int64_t d = 0; d < self.dim(); ++d) {
     if (d != dim) others.push_back(d);
   }
   const auto wide = at::toOpMathType(self.scalar_type());
-  const Tensor norm = at::linalg_vector_norm(self, p, others, /*keepdim=*/true, wide);
+  const Tensor norm = at::linalg_vector_norm(self, p, others, /*keepdim=*/true,
+                                             self.is_complex() ? std::nullopt : std::optional(wide));
   const Tensor factor = at::where(norm > maxnorm, maxnorm / (norm + 1e-7), at::ones_like(norm));
   out.copy_(self * factor.to(self.scalar_type()));
 }

@@ -2,6 +2,7 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_aminmax_ops.h>
+#include <ATen/ops/_native_batch_norm_legit_ops.h>
 #include <ATen/ops/_weight_norm_interface_backward_ops.h>
 #include <ATen/ops/_weight_norm_interface_ops.h>
 #include <ATen/ops/aminmax.h>
@@ -11,6 +12,9 @@
 #include <ATen/ops/is_set_to_ops.h>
 #include <ATen/ops/lshift_ops.h>
 #include <ATen/ops/mse_loss_backward_ops.h>
+#include <ATen/ops/mvlgamma_ops.h>
+#include <ATen/ops/narrow_copy_ops.h>
+#include <ATen/ops/native_batch_norm_ops.h>
 #include <ATen/ops/nll_loss2d_backward_ops.h>
 #include <ATen/ops/norm_except_dim.h>
 #include <ATen/ops/norm_ops.h>
@@ -27,16 +31,30 @@ namespace {
 using at::Scalar;
 using at::Tensor;
 
-// The out form of an op with one result: the functional form, and a copy.
+Tensor& give(Tensor& out, const Tensor& value) {
+  at::native::resize_output(out, value.sizes());
+  return out.copy_(value);
+}
+
+// The out form of an op with one or three results: the functional form, and a copy.
 template <class Functional, class Schema = typename Functional::schema>
 struct ByCopy;
 
 template <class Functional, class... Args>
 struct ByCopy<Functional, Tensor(Args...)> {
   static Tensor& out(no_symint<Args>... args, Tensor& result) {
-    const Tensor value = Functional::call(args...);
-    at::native::resize_output(result, value.sizes());
-    return result.copy_(value);
+    return give(result, Functional::call(args...));
+  }
+};
+
+template <class Functional, class... Args>
+struct ByCopy<Functional, std::tuple<Tensor, Tensor, Tensor>(Args...)> {
+  static std::tuple<Tensor&, Tensor&, Tensor&> out(no_symint<Args>... args, Tensor& a, Tensor& b, Tensor& c) {
+    const auto values = Functional::call(args...);
+    give(a, std::get<0>(values));
+    give(b, std::get<1>(values));
+    give(c, std::get<2>(values));
+    return {a, b, c};
   }
 };
 
@@ -98,6 +116,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   register_copied<ops::nll_loss2d_backward, ops::nll_loss2d_backward_grad_input>(m);
   register_copied<ops::norm_ScalarOpt_dim, ops::norm_out>(m);
   register_copied<ops::norm_ScalarOpt_dim_dtype, ops::norm_dtype_out>(m);
+  register_copied<ops::narrow_copy, ops::narrow_copy_out>(m);
+  register_copied<ops::mvlgamma, ops::mvlgamma_out>(m);
+  register_copied<ops::native_batch_norm, ops::native_batch_norm_out>(m);
+  register_copied<ops::_native_batch_norm_legit, ops::_native_batch_norm_legit_out>(m);
   register_native<ops::remainder_Scalar_Tensor, remainder_of_number>(m);
   register_native<ops::__ilshift___Scalar, shift_left_>(m);
   register_native<ops::__irshift___Scalar, shift_right_>(m);

@@ -88,8 +88,13 @@ Tensor moment(TypedKernel& kernel, const Tensor& self, at::OptionalIntArrayRef d
 Tensor& moment_out(TypedKernel& kernel, const Tensor& self, at::OptionalIntArrayRef dim,
                    const std::optional<at::Scalar>& correction, bool keepdim, Tensor& out, const char* name) {
   check_moments(self, "std and var");
-  if (out.scalar_type() != self.scalar_type() || self.is_complex()) {
+  if (out.scalar_type() != c10::toRealValueType(self.scalar_type())) {
     throw Unsupported(name);  // for PyTorch's own rules and sentences
+  }
+  if (self.is_complex()) {
+    const Tensor value = complex_moment(kernel, self, dim, correction, keepdim);
+    at::native::resize_output(out, value.sizes());
+    return out.copy_(value);
   }
   const DimMask mask = at::native::make_dim_mask(dim, self.dim());
   at::native::resize_output(out, at::native::shape_from_dim_mask(self, mask, keepdim));
