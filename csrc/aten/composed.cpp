@@ -137,8 +137,23 @@ each:
   store out, %r
 )");
 
+// Complex numbers take complex products; all are there before the first is stored, for a result that is an input.
+void complex_cross(const Tensor& result, const Tensor& a, const Tensor& b, const int64_t dim) {
+  std::array<Tensor, 3> parts;
+  for (int64_t i = 0; i < 3; ++i) {
+    const int64_t j = (i + 1) % 3, k = (i + 2) % 3;
+    parts[i] = a.select(dim, j) * b.select(dim, k) - a.select(dim, k) * b.select(dim, j);
+  }
+  for (int64_t i = 0; i < 3; ++i) {
+    result.select(dim, i).copy_(parts[i]);
+  }
+}
+
 void launch_cross(const Tensor& result, const Tensor& a, const Tensor& b, const int64_t dim) {
   constexpr const char* label = "aten::linalg_cross";
+  if (result.is_complex()) {
+    return complex_cross(result, a, b, dim);
+  }
   const npu_dtype compute = compute_type(result, label);
   at::DimVector a_strides(a.strides()), b_strides(b.strides());
   a_strides[dim] = b_strides[dim] = 0;
