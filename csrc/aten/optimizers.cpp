@@ -97,7 +97,8 @@ struct Adam {
   %b2n = pow %b2, %step
   %c2 = sub %one, %b2n
   %c2r = sqrt %c2
-  %root = cast %c2r : $t
+  %c2i = reciprocal %c2r
+  %by_root = cast %c2i : $t
 )";
     if (options.decay && decoupled) {
       text += R"(
@@ -134,7 +135,7 @@ struct Adam {
                         "$g", g);
     if (amsgrad) text += "  %x = load max_sq : $t\n  %x1 = max %x, %v1\n  store max_sq, %x1$end\n";
     text += std::string("  %r = sqrt ") + (amsgrad ? "%x1" : "%v1") + R"(
-  %rc = div %r, %root
+  %rc = mul %r, %by_root
   %eps = param eps : $t
   %denominator = add %rc, %eps
   %sm = mul %size, %m1

@@ -1,7 +1,6 @@
 #include <algorithm>
 
-#include "drivers/cmodel/job.h"
-#include "drivers/cmodel/plan.h"
+#include "drivers/cmodel/exec.h"
 
 namespace cmodel {
 
@@ -11,6 +10,7 @@ int64_t estimate_ns(const Job& job) {
   for (int d = 0; d < command.rank; ++d) points *= command.size[d];
   const int64_t program_cost = job.program ? job.program->plan->each_cost : 0;  // picoseconds per point
   constexpr int64_t kCommand = 100;                                             // ns for the smallest command
+  constexpr int64_t kLong = 5000;  // where a better estimate is worth its time
   switch (command.kind) {
     case NPU_MATMUL:
       // 30 multiply-adds per ns is what one core does in F32; a product has two flops for each.
@@ -28,8 +28,13 @@ int64_t estimate_ns(const Job& job) {
     }
     case NPU_COPY:
       return kCommand + points / 3;
-    default:
-      return kCommand + points * std::max<int64_t>(program_cost, 300) / 1000;
+    default: {
+      const int64_t estimate = kCommand + points * std::max<int64_t>(program_cost, 300) / 1000;
+      if (estimate < kLong || !job.program || job.program->plan->invariants.empty()) return estimate;
+      bool fixed[NPU_MAX_INSTRS];
+      const int64_t rest = program_cost - find_fixed(job, fixed);
+      return kCommand + points * std::max<int64_t>(rest, 300) / 1000;
+    }
   }
 }
 

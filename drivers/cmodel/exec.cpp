@@ -68,6 +68,7 @@ Frame& prepare(const Job& job, FailureSink& sink, int64_t block, int extra) {
   f.direct_stores = true;
   f.streams = false;
   f.in_combine = false;
+  f.hoists = false;
   f.part = 0;
   f.parts = 1;
   f.block = block;
@@ -253,8 +254,12 @@ void run_tile(Frame& f, int begin, int end, const Tile& tile) {
   const int64_t n = tile.n;
   for (int i = begin; i < end; ++i) {
     const Op& op = f.plan->ops[i];
+    if (f.hoists && f.fixed[i]) continue;
     switch (op.step) {
       case Step::kNothing:
+        break;
+      case Step::kGroup:
+        run_group(f, f.plan->groups[op.d], tile);
         break;
       case Step::kCompute: {
         const Ref a = f.val[op.a], b = f.val[op.b], c = f.val[op.c];

@@ -48,6 +48,7 @@ struct Frame {
   bool direct_stores = true;  // kernels may write straight to outputs
   bool streams = false;       // outputs are too large for the caches
   bool in_combine = false;
+  bool hoists = false;          // values with a set `fixed` are there already
   int64_t part = 0, parts = 1;  // SCATTER: store_at writes this part of each operand only
   char* slots = nullptr;
   int64_t slot_bytes = 0;
@@ -55,6 +56,7 @@ struct Frame {
   Ref val[NPU_MAX_INSTRS];
   uint64_t scalar[NPU_MAX_INSTRS];
   const int64_t* row_part[NPU_MAX_INSTRS];  // of values that are kSum
+  bool fixed[NPU_MAX_INSTRS];
 
   char* slot(int number) const { return slots + number * slot_bytes; }
   // Two slots behind those of the plan, for conversions; more with index 2, 3, ... as asked for in prepare().
@@ -63,8 +65,9 @@ struct Frame {
 
 constexpr int kTemps = 3;
 
-// Points of a tile for a program: fewer if it holds many values at once.
+// Points of a tile for a program: fewer if it holds many values at once. Compiled loops hold theirs in registers.
 inline int64_t block_of(const Plan& plan) {
+  if (!plan.groups.empty()) return kBlock;
   return plan.slots > 8 ? kBlock / 4 : plan.slots > 4 ? kBlock / 2 : kBlock;
 }
 
@@ -72,6 +75,15 @@ inline int64_t block_of(const Plan& plan) {
 Frame& prepare(const Job& job, FailureSink& sink, int64_t block = kBlock, int extra = 0);
 
 void run_tile(Frame& frame, int begin, int end, const Tile& tile);
+
+// Which values are the same for the whole job: sets fixed[] for every instruction. Returns what they would cost per
+// point, in picoseconds.
+int find_fixed(const Job& job, bool* fixed);
+// Computes them, so that tiles need not.
+void hoist(Frame& frame);
+
+// A compiled loop over one tile.
+void run_group(Frame& frame, const Group& group, const Tile& tile);
 
 // Runs a combine segment over n pairs of tuples. `left` and `right` are dense or uniform; results: frame.val of yields.
 void combine(Frame& frame, const Segment& segment, const Ref* left, const Ref* right, int64_t n);

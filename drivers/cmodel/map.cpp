@@ -53,6 +53,22 @@ bool only_scatters(const Job& job, const Plan& plan) {
   return true;
 }
 
+// A program that is one compiled loop between operands of its own types touches no memory but theirs.
+bool only_loop(const Job& job, const Plan& plan, const Space& space) {
+  if (plan.groups.size() != 1 || space.rank != 1) return false;
+  bool fixed[NPU_MAX_INSTRS];
+  find_fixed(job, fixed);
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const Op& op = plan.ops[i];
+    if (fixed[i] || op.step == Step::kNothing || op.step == Step::kGroup) continue;
+    if (op.step != Step::kLoad && op.step != Step::kStore) return false;
+    const int dtype = op.step == Step::kLoad ? op.dtype : plan.ops[op.a].dtype;
+    const int64_t stride = space.stride[0][op.view];
+    if (stride != 0 && (stride != 1 || job.operands[op.imm].dtype != dtype)) return false;
+  }
+  return true;
+}
+
 int first_store(const Plan& plan) {
   for (const Op& op : plan.ops)
     if (op.step == Step::kStore) return op.view;
@@ -72,10 +88,11 @@ bool run_map(const Job& job, Failure& failure) {
   const Segment& segment = plan.segments[0];
   FailureSink sink;
   const bool square = !plan.stores_at && runs_across(space, views);
-  const int64_t block = block_of(plan);
+  const int64_t block = only_loop(job, plan, space) ? 8 * kBlock : block_of(plan);
   // What coordinates are computed into is computed once per column of a tile, so tiles of several rows are cheaper.
   const Tiling tiling(space, views, block, square, plan.indexes ? 512 : 128);
   auto run = [&](Frame& frame, int64_t begin, int64_t end) {
+    if (end - begin > 1 && !plan.invariants.empty()) hoist(frame);
     Tile tile;
     for (int64_t i = begin; i < end && !sink.failed(); ++i) {
       tiling.at(i, nullptr, tile);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "drivers/cmodel/job.h"
+#include "drivers/cmodel/plan_groups.h"
 #include "support/op_info.h"
 
 namespace cmodel {
@@ -58,17 +59,22 @@ int cost_of(const npu_instr& in) {
 
 class Planner {
  public:
-  Planner(const npu::Program& program, Plan& plan) : in_(program.instrs), plan_(plan) { plan_.consts = program.consts; }
+  Planner(const std::vector<npu_instr>& instrs, const std::vector<uint64_t>& consts, Plan& plan)
+      : in_(instrs), plan_(plan) {
+    plan_.consts = consts;
+  }
 
   void run() {
     plan_.ops.resize(in_.size());
     last_.assign(in_.size(), 0);
     segment_of_.assign(in_.size(), 0);
+    group_of_.assign(in_.size(), kNone);
     cut();
     for (size_t i = 0; i < in_.size(); ++i) decode(static_cast<int>(i));
+    place_groups();
     for (Segment& segment : plan_.segments) {
       find_row_values(segment);
-      if (segment.kind == NPU_SEGMENT_EACH) fuse(segment);
+      if (segment.kind == NPU_SEGMENT_EACH && plan_.groups.empty()) fuse(segment);
       if (segment.kind == NPU_SEGMENT_EACH) find_addresses(segment);
       if (segment.kind == NPU_SEGMENT_EACH) pair_philox(segment);
       if (segment.kind == NPU_SEGMENT_EACH)
@@ -79,6 +85,7 @@ class Planner {
       find_plain_fold(segment);
     }
     find_direct();
+    if (plan_.segments.size() == 1 && plan_.direct.kind == Direct::kNot) find_invariants();
   }
 
  private:
@@ -233,6 +240,48 @@ class Planner {
       });
   }
 
+  // Members of a compiled loop are computed where its last one stands.
+  void place_groups() {
+    for (size_t g = 0; g < plan_.groups.size(); ++g) {
+      const Group& group = plan_.groups[g];
+      for (int i : group.members) {
+        plan_.ops[i].step = Step::kNothing;
+        group_of_[i] = static_cast<int>(g);
+      }
+      // In registers an instruction costs a fraction of a pass over the first cache.
+      for (int i : group.members) plan_.each_cost -= cost_of(in_[i]) * 3 / 4;
+      plan_.ops[group.at()].step = Step::kGroup;
+      plan_.ops[group.at()].d = static_cast<uint16_t>(g);
+      for (int i : group.inputs) last_[i] = std::max(last_[i], group.at());
+    }
+  }
+  int defined_at(int i) const { return group_of_[i] == kNone ? i : plan_.groups[group_of_[i]].at(); }
+
+  // What depends on nothing but constants and unmasked loads of operands that the program does not write.
+  void find_invariants() {
+    std::vector<char> fixed(in_.size()), written(NPU_MAX_OPERANDS);
+    bool pays = false;
+    for (const npu_instr& in : in_)
+      if (in.op == NPU_OP_STORE || in.op == NPU_OP_STORE_AT) written[in.imm] = true;
+    for (size_t i = 0; i < in_.size(); ++i) {
+      const npu_instr& in = in_[i];
+      const Step step = plan_.ops[i].step;
+      bool same = true;
+      each_argument(in, [&](uint16_t id) { same &= fixed[id] != 0; });
+      if (is_constant(in.op)) {
+        fixed[i] = true;
+      } else if (same && (step == Step::kCompute || step == Step::kCast ||
+                          (step == Step::kLoad && in.mask == NPU_NO_VALUE && !written[in.imm]))) {
+        if (plan_.ops[i].fused) continue;
+        fixed[i] = true;
+        pays |= step != Step::kLoad;
+        plan_.ops[i].cost = cost_of(in);
+        plan_.invariants.push_back(static_cast<int>(i));
+      }
+    }
+    if (!pays) plan_.invariants.clear();
+  }
+
   // Neighbours that run as one kernel: two of add, sub, mul, max; exp(a - b); erf(a * b). The first one's value must
   // have no other use; its arguments then live until the second runs.
   void fuse(const Segment& segment) {
@@ -356,13 +405,15 @@ class Planner {
       int when = i;
       if (in.op == NPU_OP_STORE && in.mask == NPU_NO_VALUE && in.a >= segment.begin) {
         Op& value = plan_.ops[in.a];
-        bool quiet = (value.step == Step::kCompute || value.step == Step::kNormalize) && value.store == kNone;
-        for (int k = in.a + 1; k < i && quiet; ++k)
+        const int from = defined_at(in.a);
+        bool quiet = (value.step == Step::kCompute || value.step == Step::kNormalize || group_of_[in.a] != kNone) &&
+                     value.store == kNone;
+        for (int k = from + 1; k < i && quiet; ++k)
           quiet = in_[k].op != NPU_OP_LOAD && in_[k].op != NPU_OP_LOAD_AT && in_[k].op != NPU_OP_STORE_AT &&
                   !(in_[k].op == NPU_OP_STORE && in_[k].imm == in.imm);
         if (quiet) {
           value.store = static_cast<int16_t>(i);
-          when = in.a;
+          when = from;
         }
       }
       writes.push_back(when);
@@ -378,7 +429,7 @@ class Planner {
       const int store = plan_.ops[i].store;
       if (store == kNone) continue;
       for (int when : writes)
-        if (when > i && when < last_[i] && when != store) plan_.ops[i].store = kNone;
+        if (when > defined_at(i) && when < last_[i] && when != store) plan_.ops[i].store = kNone;
     }
   }
 
@@ -395,10 +446,15 @@ class Planner {
     std::vector<int> own;
     std::vector<int>& free_slots = segment.kind == NPU_SEGMENT_COMBINE ? own : free_slots_;
     std::vector<std::vector<int>> dying(in_.size());
-    for (int i = segment.begin; i < segment.end; ++i) {
-      Op& op = plan_.ops[i];
-      const bool wants = defines(i) && op.step != Step::kNothing && op.step != Step::kFold;
-      if (wants) {
+    std::vector<int> self(1);
+    for (int at = segment.begin; at < segment.end; ++at) {
+      const Step step = plan_.ops[at].step;
+      self[0] = at;
+      const std::vector<int>& defined = step == Step::kGroup ? plan_.groups[plan_.ops[at].d].outputs : self;
+      const bool wants = defines(at) && step != Step::kNothing && step != Step::kFold;
+      for (int i : defined) {
+        if (!wants) break;
+        Op& op = plan_.ops[i];
         if (free_slots.empty()) {
           op.slot = static_cast<int16_t>(plan_.slots++);
         } else {
@@ -408,9 +464,9 @@ class Planner {
         // Yields of a combine segment and what other segments read stays.
         bool stays = last_[i] >= segment.end || op.step == Step::kScan;
         for (int y : segment.yield) stays |= y == i;
-        if (!stays) dying[std::max(last_[i], i)].push_back(op.slot);
+        if (!stays) dying[std::max(last_[i], at)].push_back(op.slot);
       }
-      for (int slot : dying[i]) free_slots.push_back(slot);
+      for (int slot : dying[at]) free_slots.push_back(slot);
     }
   }
 
@@ -478,15 +534,29 @@ class Planner {
   Plan& plan_;
   std::vector<int> last_;
   std::vector<int> segment_of_;
+  std::vector<int> group_of_;
   std::vector<int> free_slots_;
 };
 
 }  // namespace
 
+// Passes over a tile.
+static int passes(const Plan& plan) {
+  return static_cast<int>(std::count_if(plan.ops.begin(), plan.ops.end(), [](const Op& op) {
+    return op.step == Step::kCompute || op.step == Step::kNormalize || op.step == Step::kGroup;
+  }));
+}
+
 std::shared_ptr<const Plan> make_plan(const npu::Program& program) {
   auto plan = std::make_shared<Plan>();
-  Planner(program, *plan).run();
-  return plan;
+  Planner(program.instrs, program.consts, *plan).run();
+  if (passes(*plan) < 2) return plan;
+  const std::vector<npu_instr> ordered = stores_last(program.instrs);
+  auto compiled = std::make_shared<Plan>();
+  compiled->groups = find_groups(ordered);
+  if (compiled->groups.empty()) return plan;
+  Planner(ordered, program.consts, *compiled).run();
+  return passes(*compiled) < passes(*plan) ? compiled : plan;
 }
 
 }  // namespace cmodel

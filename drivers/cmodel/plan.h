@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "drivers/cmodel/jit.h"
 #include "drivers/cmodel/kernels.h"
 #include "npu/program.h"
 #include "support/program.h"
@@ -22,6 +23,7 @@ enum class Step : uint8_t {
   kCheck,
   kCompute,    // a kernel of up to three arguments
   kNormalize,  // ((a - b) * c) * d + e
+  kGroup,      // a compiled loop: Plan::groups[d]
   kPhilox,     // two words of one counter: this instruction's and that of instruction d
   kCast,
   kBitcast,
@@ -43,8 +45,9 @@ struct Op {
   int16_t view = kNone;   // number in Plan::views: where the operand (or the coordinate) lies
   int16_t store = kNone;  // the store that can take this value straight from the kernel
   uint16_t a = 0, b = 0, c = 0, mask = NPU_NO_VALUE;
-  uint16_t d = 0, e = 0;  // kNormalize, kPhilox
+  uint16_t d = 0, e = 0;  // kNormalize, kPhilox, kGroup
   uint32_t imm = 0;
+  int cost = 0;  // of an invariant: its part of Plan::each_cost
   Kernel kernel = nullptr;
 };
 
@@ -97,6 +100,9 @@ struct Plan {
   std::vector<int> combines;  // segment numbers of the combine segments
   std::vector<View> views;
   std::vector<int> constants;  // values that are the same for the whole command: const, param, size
+  // Values that are the same for the whole command if certain operands are one value, as a learning rate is.
+  std::vector<int> invariants;
+  std::vector<Group> groups;
   int slots = 0;
   bool stores_at = false;
   bool indexes = false;  // some value is a coordinate

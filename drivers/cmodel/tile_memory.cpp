@@ -180,7 +180,8 @@ void store(Frame& f, int i, const Tile& t) {
   const Ref v = f.val[op.a];
   const int from = f.plan->ops[op.a].dtype, to = p.operand->dtype;
   Convert convert = f.k->convert[from][to];
-  if (op.mask != NPU_NO_VALUE) {
+  if (op.mask != NPU_NO_VALUE && f.val[op.mask].uniform && !*f.val[op.mask].ptr) return;
+  if (op.mask != NPU_NO_VALUE && !(f.val[op.mask].uniform && tile_inside(p, t))) {
     const Ref mask = f.val[op.mask];
     char* values = f.temp(0);
     convert(values, v.ptr, v.uniform ? 1 : t.n);

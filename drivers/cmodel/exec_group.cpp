@@ -1,0 +1,125 @@
+// What surrounds the interpreter: values that are computed once per job, and compiled loops.
+#include <algorithm>
+#include <cstring>
+
+#include "drivers/cmodel/direct.h"
+#include "drivers/cmodel/exec.h"
+#include "drivers/cmodel/tile_memory.h"
+
+namespace cmodel {
+
+int find_fixed(const Job& job, bool* fixed) {
+  const Plan& plan = *job.program->plan;
+  std::fill_n(fixed, plan.ops.size(), false);
+  for (int i : plan.constants) fixed[i] = true;
+  int cost = 0;
+  for (int i : plan.invariants) {
+    const Op& op = plan.ops[i];
+    bool same = op.step != Step::kLoad || is_one_value(job.command, job.operands[op.imm]);
+    const uint16_t ids[3] = {op.a, op.b, op.c};
+    for (int k = 0; k < 3; ++k) same &= !(op.used >> k & 1) || fixed[ids[k]];
+    fixed[i] = same;
+    if (same) cost += op.cost;
+  }
+  return cost;
+}
+
+void hoist(Frame& f) {
+  find_fixed(*f.job, f.fixed);
+  Tile point;
+  point.row_stride = point.col_stride = kZeroStrides;
+  std::fill_n(point.offset, f.plan->views.size(), 0);
+  for (int i : f.plan->invariants)
+    if (f.fixed[i]) run_tile(f, i, i + 1, point);
+  f.hoists = true;
+}
+
+namespace {
+
+constexpr int kLanes = 16;
+
+// Sixteen copies of one value, for inputs that do not vary along a row.
+struct alignas(64) Copies {
+  char bytes[4 * kLanes];
+
+  void set(const char* from, bool flag) {
+    if (flag) {
+      std::memset(bytes, *from, kLanes);
+      return;
+    }
+    float value;
+    std::memcpy(&value, from, sizeof value);
+    float all[kLanes];
+    std::fill_n(all, kLanes, value);
+    std::memcpy(bytes, all, sizeof all);
+  }
+};
+
+}  // namespace
+
+void run_group(Frame& f, const Group& group, const Tile& tile) {
+  const Plan& plan = *f.plan;
+  const int inputs = static_cast<int>(group.inputs.size()), outputs = static_cast<int>(group.outputs.size());
+  LoopArguments args;
+  for (size_t k = 0; k < group.constants.size(); ++k)
+    std::memcpy(&args.constant[k], &f.scalar[group.constants[k]], sizeof(float));
+  unsigned both = 0;
+  bool one_sided = false;
+  for (int id : group.inputs) {
+    const Ref& ref = f.val[id];
+    if (ref.uniform) continue;
+    both |= ref.axis == kBoth ? 3u : unsigned{ref.axis};
+    one_sided |= ref.axis != kBoth;
+  }
+  const bool varies = both == 3;
+  int64_t rows = 1, n = both == 0 ? 1 : both == kRows ? tile.rows : both == kCols ? tile.cols : tile.n;
+  if (varies && one_sided) {
+    if (tile.cols < kLanes) {
+      for (int id : group.inputs)
+        if (!f.val[id].uniform) spread(f, id, tile);
+    } else {
+      rows = tile.rows;
+      n = tile.cols;
+    }
+  }
+  Copies copies[kLoopPointers];
+  const char* base[kLoopPointers];
+  int64_t row_step[kLoopPointers];
+  int size[kLoopPointers];
+  bool per_row[kLoopPointers];
+  for (int k = 0; k < inputs; ++k) {
+    const Ref& ref = f.val[group.inputs[k]];
+    size[k] = plan.ops[group.inputs[k]].dtype == NPU_BOOL ? 1 : 4;
+    base[k] = ref.ptr;
+    per_row[k] = rows > 1 && !ref.uniform && ref.axis == kRows;
+    row_step[k] = ref.uniform || (rows > 1 && ref.axis == kCols) ? 0 : per_row[k] ? size[k] : n * size[k];
+    args.step[k] = ref.uniform || per_row[k] ? 0 : size[k] * kLanes;
+    if (ref.uniform) {
+      copies[k].set(ref.ptr, size[k] == 1);
+      base[k] = copies[k].bytes;
+    }
+  }
+  char* out[kLoopPointers];
+  for (int k = 0; k < outputs; ++k) {
+    const int id = group.outputs[k];
+    const Op& op = plan.ops[id];
+    out[k] = varies && op.store != kNone ? direct_target(f, op, tile) : nullptr;
+    if (!out[k]) out[k] = both == 0 ? reinterpret_cast<char*>(&f.scalar[id]) : f.slot(op.slot);
+    size[inputs + k] = op.dtype == NPU_BOOL ? 1 : 4;
+    f.val[id] = {out[k], both == 0, varies ? kBoth : static_cast<Axis>(both)};
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int k = 0; k < inputs; ++k) {
+      const char* from = base[k] + r * row_step[k];
+      if (per_row[k]) {
+        copies[k].set(from, size[k] == 1);
+        from = copies[k].bytes;
+      }
+      args.pointer[k] = const_cast<char*>(from);
+    }
+    for (int k = 0; k < outputs; ++k) args.pointer[inputs + k] = out[k] + r * n * size[inputs + k];
+    (*group.code)(args, n);
+  }
+}
+
+}  // namespace cmodel

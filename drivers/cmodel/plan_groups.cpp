@@ -1,0 +1,133 @@
+// Which instructions of a program become compiled loops.
+#include "drivers/cmodel/plan_groups.h"
+
+#include <algorithm>
+
+namespace cmodel {
+namespace {
+
+template <class F>
+void each_argument(const npu_instr& in, F f) {
+  for (uint16_t id : {in.a, in.b, in.c, in.mask})
+    if (id != NPU_NO_VALUE) f(id);
+}
+
+bool is_load(const npu_instr& in) {
+  return in.op == NPU_OP_LOAD || in.op == NPU_OP_LOAD_AT;
+}
+
+bool is_constant(const npu_instr& in) {
+  return in.op == NPU_OP_CONST || in.op == NPU_OP_PARAM || in.op == NPU_OP_SIZE;
+}
+
+class Builder {
+ public:
+  explicit Builder(const std::vector<npu_instr>& in) : in_(in), member_(in.size()), uses_(in.size()) {
+    for (size_t i = 0; i < in.size(); ++i)
+      each_argument(in[i], [&](uint16_t id) { uses_[id].push_back(static_cast<int>(i)); });
+  }
+
+  std::vector<Group> run() {
+    for (size_t i = 1; i < in_.size(); ++i) {
+      const npu_instr& in = in_[i];
+      if (in.dtype != NPU_DTYPE_NONE && in.a != NPU_NO_VALUE && in.mask == NPU_NO_VALUE &&
+          can_compile(in, in_[in.a].dtype)) {
+        open_.push_back(static_cast<int>(i));
+        member_[i] = true;
+        continue;
+      }
+      // The open group runs where its last member stands; what reads one of its values has to come behind that.
+      bool reads = false;
+      each_argument(in, [&](uint16_t id) { reads |= member_[id]; });
+      if (reads) close();
+    }
+    close();
+    return std::move(groups_);
+  }
+
+ private:
+  void close() {
+    for (int i : open_) member_[i] = false;
+    build(open_);
+    open_.clear();
+  }
+
+  // One loop, or two if it has too many values for one.
+  void build(const std::vector<int>& members) {
+    if (members.size() < 2) return;
+    Group group = group_of(members);
+    if (compile(in_, group)) {
+      groups_.push_back(std::move(group));
+      return;
+    }
+    const auto middle = members.begin() + static_cast<std::ptrdiff_t>(members.size() / 2);
+    build({members.begin(), middle});
+    build({middle, members.end()});
+  }
+
+  Group group_of(const std::vector<int>& members) const {
+    Group group;
+    group.members = members;
+    auto has = [](const std::vector<int>& list, int id) {
+      return std::find(list.begin(), list.end(), id) != list.end();
+    };
+    for (int i : members)
+      each_argument(in_[i], [&](int id) {
+        std::vector<int>& list = is_constant(in_[id]) && in_[id].dtype == NPU_F32 ? group.constants : group.inputs;
+        if (!has(members, id) && !has(list, id)) list.push_back(id);
+      });
+    for (int i : members)
+      if (std::any_of(uses_[i].begin(), uses_[i].end(), [&](int user) { return !has(members, user); }))
+        group.outputs.push_back(i);
+    // Of two outputs that are stored to one place, the one that is stored last stays.
+    std::stable_sort(group.outputs.begin(), group.outputs.end(), [&](int a, int b) { return stored(a) < stored(b); });
+    return group;
+  }
+
+  int stored(int id) const {
+    for (int user : uses_[id])
+      if (in_[user].op == NPU_OP_STORE && in_[user].a == id) return user;
+    return static_cast<int>(in_.size());
+  }
+
+  const std::vector<npu_instr>& in_;
+  std::vector<char> member_;
+  std::vector<std::vector<int>> uses_;
+  std::vector<int> open_;
+  std::vector<Group> groups_;
+};
+
+}  // namespace
+
+std::vector<npu_instr> stores_last(const std::vector<npu_instr>& in) {
+  // Not a store whose operand is loaded again behind it.
+  std::vector<char> stays(NPU_MAX_OPERANDS), stored(NPU_MAX_OPERANDS);
+  for (const npu_instr& i : in) {
+    if (i.op == NPU_OP_STORE) stored[i.imm] = true;
+    if (is_load(i) && stored[i.imm]) stays[i.imm] = true;
+  }
+  std::vector<npu_instr> out;
+  std::vector<uint16_t> place(in.size());
+  for (const bool last : {false, true})
+    for (size_t i = 0; i < in.size(); ++i) {
+      if ((in[i].op == NPU_OP_STORE && !stays[in[i].imm]) != last) continue;
+      place[i] = static_cast<uint16_t>(out.size());
+      out.push_back(in[i]);
+      npu_instr& moved = out.back();
+      for (uint16_t* id : {&moved.a, &moved.b, &moved.c, &moved.mask})
+        if (*id != NPU_NO_VALUE) *id = place[*id];
+    }
+  return out;
+}
+
+std::vector<Group> find_groups(const std::vector<npu_instr>& in) {
+  int segments = 0;
+  for (const npu_instr& i : in) {
+    segments += i.op == NPU_OP_SEGMENT;
+    if (i.op == NPU_OP_STORE_AT) return {};
+  }
+  if (segments != 1 || !can_compile()) return {};
+  return Builder(in).run();
+}
+
+}  // namespace cmodel

@@ -1,0 +1,212 @@
+// Compiled loops: every instruction that they know, every kind of argument, in place, and more values than registers.
+// On processors without AVX-512 the same programs run instruction by instruction.
+#include "drivers/cmodel/jit.h"
+#include "engine_case.h"
+#include "test.h"
+
+namespace {
+
+using namespace engine_test;
+
+constexpr const char* kEveryInstruction = R"(program every(x, y, flag, out, chosen; k)
+each:
+  %x = load x : f32
+  %y = load y : f32
+  %f = load flag : bool
+  %k = param k : f32
+  %half = const 0.5 : f32
+  %a = add %x, %y
+  %s = sub %a, %k
+  %m = mul %s, %y
+  %d = div %m, %half
+  %fma = fma %d, %x, %k
+  %neg = neg %fma
+  %abs = abs %x
+  %root = sqrt %abs
+  %r = sqrt %x
+  %i = reciprocal %y
+  %low = min %x, %y
+  %high = max %x, %y
+  %flow = fmin %x, %y
+  %fhigh = fmax %x, %y
+  %floor = floor %d
+  %ceil = ceil %x
+  %round = round %m
+  %trunc = trunc %s
+  %eq = eq %x, %y
+  %ne = ne %x, %y
+  %lt = lt %x, %y
+  %le = le %x, %k
+  %gt = gt %x, %y
+  %ge = ge %y, %half
+  %nan = isnan %x
+  %b0 = and %eq, %f
+  %b1 = or %b0, %lt
+  %b2 = xor %b1, %ne
+  %b3 = not %le
+  %b4 = or %b2, %b3
+  %b5 = and %gt, %ge
+  %b6 = or %b5, %nan
+  %chosen = xor %b4, %b6
+  %w = where %chosen, %neg, %root
+  %w0 = where %f, %r, %i
+  %t0 = add %low, %high
+  %t1 = mul %flow, %fhigh
+  %t2 = max %floor, %ceil
+  %t3 = min %round, %trunc
+  %u0 = fmin %t0, %t1
+  %u1 = fmax %t2, %t3
+  %u2 = where %b3, %u0, %u1
+  %u3 = fmax %w, %w0
+  %out = where %b6, %u2, %u3
+  store out, %out
+  store chosen, %chosen
+)";
+
+// Values with zeros of both signs, infinities and NaN among them.
+std::vector<float> values(int64_t n, uint32_t seed) {
+  std::mt19937 random(seed);
+  const float special[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1e-40f, 3e38f};
+  std::vector<float> out(static_cast<size_t>(n));
+  for (float& x : out)
+    x = random() % 5 == 0 ? special[random() % 7] : static_cast<float>(static_cast<int>(random() % 161) - 80) / 8;
+  return out;
+}
+
+std::vector<unsigned char> flags(int64_t n) {
+  std::vector<unsigned char> out(static_cast<size_t>(n));
+  for (size_t i = 0; i < out.size(); ++i) out[i] = i % 3 == 0 ? 0 : i % 5 == 0 ? 7 : 1;
+  return out;
+}
+
+void expect(Case& k, const std::string& what, Tolerance tolerance = {}) {
+  const std::string text = k.compare(tolerance);
+  if (!text.empty()) fail(what + ": " + text);
+}
+
+npu_scalar number(double x) {
+  npu_scalar s{};
+  s.f = x;
+  return s;
+}
+
+}  // namespace
+
+TEST(every_instruction_of_a_compiled_loop) {
+  for (int64_t rows : {1, 3, 40})
+    for (int64_t cols : {1, 15, 16, 17, 33, 700, 5000})
+      for (int kind = 0; kind < 6; ++kind) {  // y: dense, one value, per row, per column, transposed, bf16
+        Case k(NPU_MAP, {rows, cols});
+        k.add(k.block(values(rows * cols, 1)), NPU_F32, {cols, 1});
+        if (kind == 5) {
+          std::vector<uint16_t> y;
+          for (float v : values(rows * cols, 2)) {
+            uint32_t bits;
+            std::memcpy(&bits, &v, sizeof bits);
+            y.push_back(static_cast<uint16_t>(bits >> 16));
+          }
+          k.add(k.block(y), NPU_BF16, {cols, 1});
+        } else {
+          k.add(k.block(values(rows * cols, 2)), NPU_F32,
+                kind == 0   ? std::vector<int64_t>{cols, 1}
+                : kind == 1 ? std::vector<int64_t>{0, 0}
+                : kind == 2 ? std::vector<int64_t>{1, 0}
+                : kind == 3 ? std::vector<int64_t>{0, 1}
+                            : std::vector<int64_t>{1, rows});
+        }
+        k.add(k.block(flags(rows * cols)), NPU_BOOL,
+              kind == 2 ? std::vector<int64_t>{1, 0} : std::vector<int64_t>{cols, 1});
+        k.add(k.block(rows * cols, NPU_F32), NPU_F32, {cols, 1});
+        k.add(k.block(rows * cols, NPU_BOOL), NPU_BOOL, {cols, 1});
+        k.params = {number(1.25)};
+        k.with(kEveryInstruction);
+        expect(k, std::to_string(rows) + " x " + std::to_string(cols) + ", kind " + std::to_string(kind));
+      }
+}
+
+TEST(rsqrt_in_a_compiled_loop) {
+  Case k(NPU_MAP, {1000});
+  k.add(k.block(values(1000, 1)), NPU_F32, {1});
+  k.add(k.block(1000, NPU_F32), NPU_F32, {1});
+  k.with(R"(program p(x, out)
+each:
+  %x = load x : f32
+  %a = abs %x
+  %r = rsqrt %a
+  %out = mul %r, %x
+  store out, %out
+)");
+  expect(k, "rsqrt", {2e-7});
+}
+
+// As an optimizer does: everything is read and written in place, some numbers are operands of one element.
+TEST(compiled_loops_in_place) {
+  const char* text = R"(program step(p, g, m, rate; beta)
+each:
+  %m = load m : f32
+  %g = load g : f32
+  %rate64 = load rate : f64
+  %two = const 2 : f64
+  %double = mul %rate64, %two
+  %rate = cast %double : f32
+  %beta = param beta : f32
+  %d = sub %g, %m
+  %m1 = fma %d, %beta, %m
+  store m, %m1
+  %p = load p : f32
+  %c = mul %m1, %rate
+  %p1 = sub %p, %c
+  store p, %p1
+)";
+  for (int64_t n : {1, 31, 4096, 100000}) {
+    for (bool one : {true, false}) {
+      Case k(NPU_MAP, {n});
+      k.add(k.block(values(n, 1)), NPU_F32, {1});
+      k.add(k.block(values(n, 2)), NPU_F32, {1});
+      k.add(k.block(values(n, 3)), NPU_F32, {1});
+      std::vector<double> rate(static_cast<size_t>(n), 0.25);
+      for (size_t i = 0; i < rate.size(); ++i) rate[i] += static_cast<double>(i % 4);
+      k.add(k.block(rate), NPU_F64, {one ? 0 : 1});
+      k.params = {number(0.5)};
+      k.with(text);
+      expect(k, std::to_string(n));
+    }
+  }
+}
+
+// What is stored must be seen by a load of the same operand behind it, and the last of two stores stays.
+TEST(compiled_loops_keep_the_order_of_stores) {
+  const char* text = R"(program order(x, out)
+each:
+  %x = load x : f32
+  %a = add %x, %x
+  %b = mul %a, %x
+  store out, %b
+  %o = load out : f32
+  %c = add %o, %a
+  %d = mul %c, %x
+  %e = sub %d, %a
+  store out, %e
+  store out, %d
+)";
+  Case k(NPU_MAP, {777});
+  k.add(k.block(values(777, 4)), NPU_F32, {1});
+  k.add(k.block(777, NPU_F32), NPU_F32, {1});
+  k.with(text);
+  expect(k, "order");
+}
+
+TEST(a_program_with_more_values_than_registers_becomes_several_loops) {
+  std::string text = "program wide(x, out)\neach:\n  %x = load x : f32\n  %s = add %x, %x\n  %v0 = mul %s, %x\n";
+  for (int i = 1; i < 50; ++i) text += "  %v" + std::to_string(i) + " = add %v" + std::to_string(i - 1) + ", %x\n";
+  text += "  %t0 = sub %v0, %v49\n";
+  for (int i = 1; i < 50; ++i)
+    text += "  %t" + std::to_string(i) + " = max %t" + std::to_string(i - 1) + ", %v" + std::to_string(i) + "\n";
+  text += "  store out, %t49\n";
+  Case k(NPU_MAP, {5000});
+  k.add(k.block(values(5000, 5)), NPU_F32, {1});
+  k.add(k.block(5000, NPU_F32), NPU_F32, {1});
+  k.with(text.c_str());
+  expect(k, "wide");
+  if (cmodel::can_compile() && cmodel::make_plan(k.program)->groups.size() < 2) fail("expected several loops");
+}
