@@ -18,8 +18,23 @@ __all__ = [
     "native",
     "native_report",
     "npu",
+    "npu_add_rms_norm",
     "npu_fusion_attention",
+    "npu_geglu",
+    "npu_rms_norm",
+    "npu_rotary_mul",
+    "npu_swiglu",
+    "optim",
 ]
+
+# The names by which other libraries call them; torch.ops.npu has the same ones (docs/fused-ops.md).
+_FUSED_OPS = {
+    "npu_add_rms_norm",
+    "npu_geglu",
+    "npu_rms_norm",
+    "npu_rotary_mul",
+    "npu_swiglu",
+}
 
 _ready = False
 
@@ -51,8 +66,12 @@ def _setup() -> None:
 def __getattr__(name: str):
     import importlib
 
-    if name in ("fallback", "native", "config", "npu", "testing"):
+    if name in ("fallback", "native", "config", "npu", "optim", "testing"):
         return importlib.import_module(f"torch_npu.{name}")
+    if name in _FUSED_OPS:
+        import torch
+
+        return getattr(torch.ops.npu, name)
     if name in ("drivers", "driver_error", "include_path"):
         return getattr(importlib.import_module("torch_npu._info"), name)
     if name == "npu_fusion_attention":

@@ -60,8 +60,10 @@ Rows& Rows::reduced(const at::Tensor& tensor) {
   return *this;
 }
 
-Rows& Rows::strided(const at::Tensor& tensor, at::IntArrayRef strides, int64_t limit) {
-  next(tensor).limit = limit;
+Rows& Rows::strided(const at::Tensor& tensor, at::IntArrayRef strides, int64_t limit, int64_t offset) {
+  npu_operand& operand = next(tensor);
+  operand.limit = limit;
+  operand.addr += offset * tensor.element_size();
   std::copy(strides.begin(), strides.end(), strides_[count_++].at.begin());
   return *this;
 }

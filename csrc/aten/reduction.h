@@ -49,8 +49,8 @@ class Rows {
   Rows& add(const at::Tensor& tensor);
   // A tensor without the inner dimensions, or with size 1 there.
   Rows& reduced(const at::Tensor& tensor);
-  // One stride per dimension of the space; `limit` bounds load_at.
-  Rows& strided(const at::Tensor& tensor, at::IntArrayRef strides, int64_t limit = 0);
+  // One stride per dimension of the space; `limit` bounds load_at, `offset` moves the origin.
+  Rows& strided(const at::Tensor& tensor, at::IntArrayRef strides, int64_t limit = 0, int64_t offset = 0);
   // Its first element everywhere.
   Rows& scalar(const at::Tensor& tensor);
   // A value instead of a tensor that the caller did not give.
