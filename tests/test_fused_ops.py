@@ -1,7 +1,10 @@
 """torch_npu.npu_*: each fused op against its meaning in double precision, on npu and on the CPU, with gradients."""
 
+import re
+
 import pytest
 import torch
+from conftest import ROOT
 from torch.nn import functional as F
 
 import torch_npu
@@ -58,7 +61,14 @@ CASES = {
     "rms_norm": ("npu_rms_norm", rms_norm, lambda: (randn(3, 5, 16), randn(16)), {}, 1, 2),
     "rms_norm_2d": ("npu_rms_norm", rms_norm, lambda: (randn(3, 4, 6), randn(4, 6)), {"epsilon": 0.1}, 1, 2),
     "add_rms_norm": ("npu_add_rms_norm", add_rms_norm, lambda: (randn(2, 7, 24), randn(2, 7, 24), randn(24)), {}, 1, 2),
-    "rotary": ("npu_rotary_mul", rotary_mul, lambda: (randn(2, 3, 5, 8), randn(1, 1, 5, 8), randn(1, 1, 5, 8)), {}, 1, 2),
+    "rotary": (
+        "npu_rotary_mul",
+        rotary_mul,
+        lambda: (randn(2, 3, 5, 8), randn(1, 1, 5, 8), randn(1, 1, 5, 8)),
+        {},
+        1,
+        2,
+    ),
     "rotary_per_batch": (
         "npu_rotary_mul",
         rotary_mul,
@@ -227,11 +237,26 @@ def test_under_autocast_ops_take_what_the_matrix_products_made():
 FLOATS = torch.ones(2, 3, 8)
 BAD = {
     "swiglu_type": ("npu_swiglu", (FLOATS.int(),), TypeError, "expected input of a floating type, got Int"),
-    "swiglu_odd": ("npu_swiglu", (FLOATS, 1), RuntimeError, r"expected an even size in dimension 1, got 3 of \[2, 3, 8\]"),
+    "swiglu_odd": (
+        "npu_swiglu",
+        (FLOATS, 1),
+        RuntimeError,
+        r"expected an even size in dimension 1, got 3 of \[2, 3, 8\]",
+    ),
     "swiglu_dim": ("npu_swiglu", (FLOATS, 3), IndexError, r"expected to be in range of \[-3, 2\], but got 3"),
     "geglu_mode": ("npu_geglu", (FLOATS, -1, 2), ValueError, "expected approximate 0 .* or 1 .*, got 2"),
-    "rms_shape": ("npu_rms_norm", (FLOATS, torch.ones(3)), RuntimeError, r"expected gamma of the last .*8\], got \[3\]"),
-    "rms_type": ("npu_rms_norm", (FLOATS.long(), torch.ones(8)), TypeError, "expected input of a floating type, got Long"),
+    "rms_shape": (
+        "npu_rms_norm",
+        (FLOATS, torch.ones(3)),
+        RuntimeError,
+        r"expected gamma of the last .*8\], got \[3\]",
+    ),
+    "rms_type": (
+        "npu_rms_norm",
+        (FLOATS.long(), torch.ones(8)),
+        TypeError,
+        "expected input of a floating type, got Long",
+    ),
     "add_shape": (
         "npu_add_rms_norm",
         (FLOATS, FLOATS[0], torch.ones(8)),
@@ -244,7 +269,12 @@ BAD = {
         TypeError,
         "expected x2 of the type of x1, Float, got Half",
     ),
-    "rotary_mode": ("npu_rotary_mul", (FLOATS, FLOATS, FLOATS, "both"), ValueError, "'half' or 'interleave', got 'both'"),
+    "rotary_mode": (
+        "npu_rotary_mul",
+        (FLOATS, FLOATS, FLOATS, "both"),
+        ValueError,
+        "'half' or 'interleave', got 'both'",
+    ),
     "rotary_shape": (
         "npu_rotary_mul",
         (FLOATS, torch.ones(4, 8), torch.ones(4, 8)),
@@ -264,9 +294,7 @@ def test_bad_arguments_are_named(case, device):
     assert device_works()
 
 
-@pytest.mark.parametrize(
-    ("name", "count"), [("npu_rms_norm", 2), ("npu_add_rms_norm", 3), ("npu_rotary_mul", 3)]
-)
+@pytest.mark.parametrize(("name", "count"), [("npu_rms_norm", 2), ("npu_add_rms_norm", 3), ("npu_rotary_mul", 3)])
 def test_tensors_of_two_devices_are_refused(name, count):
     x = torch.ones(3, 8)
     for far in range(count):
@@ -311,3 +339,14 @@ def test_npu_fused_adamw_is_adamw(device):
             optimizer.step()
         params.append((param.detach().cpu(), norm.cpu()))
     torch.testing.assert_close(params[0], params[1])
+
+
+# -- docs/fused-ops.md --
+
+EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "fused-ops.md").read_text(), re.S)
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_the_examples_of_the_page_run(number):
+    torch.manual_seed(0)
+    exec(EXAMPLES[number], {})

@@ -1,5 +1,6 @@
-// What the ops of torch.ops.npu share. Each has a command or two of its own (PrivateUse1), a composition of PyTorch's ops
-// that says what it means (every other device, and drivers without the command), a shape function (Meta) and a gradient.
+// What the ops of torch.ops.npu share. Each has a command or two of its own (PrivateUse1), a composition of PyTorch's
+// ops that says what it means (every other device, and drivers without the command), a shape function (Meta) and a
+// gradient.
 #pragma once
 #include <ATen/FuncTorchTLS.h>
 #include <torch/csrc/autograd/custom_function.h>

@@ -33,8 +33,8 @@ int64_t check_halves(const char* op, const Tensor& x, int64_t dim) {
 }
 
 void check_approximate(int64_t approximate) {
-  TORCH_CHECK_VALUE(approximate == 0 || approximate == 1,
-                    "npu_geglu: expected approximate 0 (exact) or 1 (tanh), got ", approximate);
+  TORCH_CHECK_VALUE(approximate == 0 || approximate == 1, "npu_geglu: expected approximate 0 (exact) or 1 (tanh), got ",
+                    approximate);
 }
 
 Tensor empty_half(const Tensor& x, int64_t d) {

@@ -113,8 +113,7 @@ c10::SymDimVector stat_sizes(const Tensor& x, const Tensor& gamma) {
 
 Triple empty_results(const Tensor& x, const Tensor& gamma) {
   const auto type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  return {at::empty_symint(x.sym_sizes(), x.options()),
-          at::empty_symint(stat_sizes(x, gamma), x.options().dtype(type)),
+  return {at::empty_symint(x.sym_sizes(), x.options()), at::empty_symint(stat_sizes(x, gamma), x.options().dtype(type)),
           at::empty_symint(x.sym_sizes(), x.options())};
 }
 

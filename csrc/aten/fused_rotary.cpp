@@ -1,6 +1,6 @@
-// npu_rotary_mul: rotary position embedding, input * r1 + turned(input) * r2. `half` turns (x, y) of the two halves of a
-// row into (-y, x), `interleave` those of neighbours. Forward is one MAP over pairs; so is the gradient of the input. The
-// gradients of r1 and r2 are one REDUCE over the dimensions along which they were broadcast.
+// npu_rotary_mul: rotary position embedding, input * r1 + turned(input) * r2. `half` turns (x, y) of the two halves of
+// a row into (-y, x), `interleave` those of neighbours. Forward is one MAP over pairs; so is the gradient of the input.
+// The gradients of r1 and r2 are one REDUCE over the dimensions along which they were broadcast.
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
