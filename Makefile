@@ -67,6 +67,7 @@ bench: install
 	$(BIN)/python -m torch_npu bench basic
 	$(BIN)/python -m torch_npu bench ops --plot build/bench-ops.svg --json build/bench-ops.json
 	$(BIN)/python -m torch_npu bench training
+	$(BIN)/python -m torch_npu bench models
 
 sanitize: $(REQUIREMENTS)
 	.ci/sanitize address,undefined build-asan $(JOBS)

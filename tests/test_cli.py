@@ -40,6 +40,7 @@ def test_info_with_an_unknown_driver_fails_and_says_why(module):
         ("bench", "dispatch"),
         ("bench", "ops"),
         ("bench", "training"),
+        ("bench", "models"),
         ("driver-test",),
         ("config",),
         ("conformance",),
@@ -116,6 +117,29 @@ def test_bench_training_measures_both_models(module, tmp_path):
     figures = tmp_path / "figures.json"
     assert module("bench", "training", "--quick", "--threads", "1", "--json", str(figures)).status == 0
     assert [row["model"] for row in json.loads(figures.read_text())["rows"]] == ["ResNet-18", "transformer, 4 layers"]
+
+
+def test_bench_models_measures_time_and_memory(module, tmp_path):
+    figures = tmp_path / "figures.json"
+    command = ("bench", "models", "--quick", "--rounds", "1", "--threads", "1", "--dtype", "bfloat16")
+    result = module(*command, "--json", str(figures))
+    assert result.status == 0, result.err
+    facts = json.loads(figures.read_text())
+    assert [(row["size"], row["phase"].split()[0]) for row in facts["rows"]] == [
+        ("tiny", "decode,"),
+        ("0.5b", "prefill,"),
+        ("0.5b", "decode,"),
+        ("0.5b", "LoRA"),
+    ]
+    assert facts["fallback"] == {}
+    assert all(row["ratio"] > 0 and 0.5 < row["memory_ratio"] < 1.2 for row in facts["rows"])
+
+
+def test_bench_models_refuses_what_it_does_not_know(module):
+    result = module("bench", "models", "--phase", "nonsense")
+    assert result.status == 2 and "expected part of prefill" in result.err
+    result = module("bench", "models", "--dtype", "int8")
+    assert result.status == 2 and "expected types out of float32, bfloat16, got int8" in result.err
 
 
 def test_config_shows_values(module):

@@ -1,4 +1,4 @@
-"""Language models as transformers runs them: generation, caches, padding, types, loading. The CPU says what is right."""
+"""Language models as transformers runs them: generation, caches, padding, types, loading, against the CPU."""
 
 import copy
 

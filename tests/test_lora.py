@@ -1,4 +1,4 @@
-"""examples/lora_qwen.py: it follows the CPU, repeats bit for bit, survives a kill, and Trainer gives the same losses."""
+"""examples/lora_qwen.py follows the CPU, repeats bit for bit, survives a kill; Trainer gives the same losses."""
 
 import json
 import signal

@@ -1,88 +1,113 @@
-"""Two models for `python -m torch_npu bench training`: ResNet-18 and a small transformer, written out here."""
+"""python -m torch_npu bench models: Qwen2's prefill, decode and LoRA step against PyTorch on the CPU."""
 
-from collections.abc import Callable
+import copy
+import gc
+import json
+import os
+import re
+import sys
+from pathlib import Path
 
 import torch
-import torch.nn.functional as F
-from torch import nn
+
+from torch_npu import fallback
+from torch_npu.bench.measure import CLOCKS, Plan, compare
+from torch_npu.bench.qwen2 import PHASES, SIZES, TITLES, Work, make
+from torch_npu.cli.progress import Progress
+from torch_npu.cli.table import table
+
+DTYPES = ("float32", "bfloat16")
+MEMORY_LIMIT = 1.1  # of a LoRA step, times what the CPU needs
 
 
-class Block(nn.Module):
-    """Two 3x3 convolutions and a way around them."""
-
-    def __init__(self, inputs: int, outputs: int, stride: int):
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-        self.norm1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-        self.norm2 = nn.BatchNorm2d(outputs)
-        self.around = nn.Identity()
-        if stride != 1 or inputs != outputs:
-            self.around = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = F.relu(self.norm1(self.conv1(x)), inplace=True)
-        return F.relu(self.norm2(self.conv2(y)) + self.around(x), inplace=True)
+def target(size: str, dtype: str) -> float:
+    if size == "tiny":
+        return 0.9
+    return 1.0 if dtype == "float32" else 3.0
 
 
-class ResNet18(nn.Module):
-    def __init__(self, classes: int = 1000):
-        super().__init__()
-        self.stem = nn.Sequential(
-            nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
-        )
-        widths = ((64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1))
-        widths += ((128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1))
-        self.blocks = nn.Sequential(*(Block(*width) for width in widths))
-        self.head = nn.Linear(512, classes)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(F.adaptive_avg_pool2d(self.blocks(self.stem(x)), 1).flatten(1))
-
-
-class Transformer(nn.Module):
-    """A language model: embedding, four encoder layers under a causal mask, a head over the vocabulary."""
-
-    def __init__(self, width: int, length: int, vocabulary: int = 1000, layers: int = 4):
-        super().__init__()
-        self.token = nn.Embedding(vocabulary, width)
-        self.place = nn.Parameter(torch.randn(length, width) * 0.02)
-        layer = nn.TransformerEncoderLayer(width, width // 64, 4 * width, activation="gelu", batch_first=True)
-        self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
-        self.head = nn.Linear(width, vocabulary)
-        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(length))
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.head(self.layers(self.token(tokens) + self.place, mask=self.mask, is_causal=True))
+def run(options) -> int:
+    dtypes = options.dtype.split(",")
+    if not set(dtypes) <= set(DTYPES):
+        print(f"expected types out of {', '.join(DTYPES)}, got {options.dtype}", file=sys.stderr)
+        return 2
+    cells = []
+    for size in SIZES if options.size == "all" else [options.size]:
+        phases = [p for p in PHASES if re.search(options.phase, p) and (size != "tiny" or p.startswith("decode"))]
+        cells += [(size, dtype, phase) for dtype in dtypes for phase in phases]
+    if not cells:
+        print(f"expected part of {'; '.join(PHASES)} (tiny: decode only), got {options.phase}", file=sys.stderr)
+        return 2
+    plan = Plan(0.1, 3 if options.quick else options.rounds, 0.008, CLOCKS[options.clock])
+    rows, made, last = [], None, None
+    fallback.reset()
+    with Progress(len(cells), options.quiet) as progress, fallback.mode("quiet"):
+        for size, dtype, phase in cells:
+            progress.step(f"{TITLES[size]}, {phase}, {dtype}")
+            if last != (size, dtype):
+                made = None  # before the next one, not after it: two models of this size are a lot of memory
+                made, last = make(size, getattr(torch, dtype), options.quick), (size, dtype)
+            rows.append({"size": size, "dtype": dtype, "phase": phase} | _measure(made, phase, options.device, plan))
+    return _report(rows, options)
 
 
-def resnet18(device: str, quick: bool) -> Callable:
-    torch.manual_seed(0)
-    model = ResNet18().to(device)
-    batch, side = (2, 64) if quick else (8, 128)
-    images, labels = torch.randn(batch, 3, side, side).to(device), torch.randint(1000, (batch,)).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
-    return _step(model, optimizer, images, labels)
+def _measure(model: torch.nn.Module, phase: str, device: str, plan: Plan) -> dict:
+    gc.collect()
+    torch.npu.empty_cache()
+    before = torch.npu.memory_allocated(device)
+    npu = PHASES[phase](copy.deepcopy(model).to(device), device)
+    cpu = PHASES[phase](copy.deepcopy(model), "cpu")
+    times = compare(cpu.run, npu.run, torch.npu.synchronize, plan)
+    torch.npu.synchronize()
+    torch.npu.reset_peak_memory_stats(device)
+    npu.run()
+    torch.npu.synchronize()
+    peak = torch.npu.max_memory_allocated(device) - before
+    need = _cpu_peak(cpu)
+    return times.json() | {"cpu_peak_bytes": need, "npu_peak_bytes": peak, "memory_ratio": peak / need}
 
 
-def transformer(device: str, quick: bool) -> Callable:
-    torch.manual_seed(0)
-    batch, length, width = (2, 32, 128) if quick else (8, 128, 512)
-    model = Transformer(width, length).to(device)
-    tokens = torch.randint(1000, (batch, length + 1)).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    return _step(model, optimizer, tokens[:, :-1], tokens[:, 1:])
+def _cpu_peak(work: Work) -> int:
+    """Bytes of the tensors that are there anyway, and the highest sum of what one run has allocated on top."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its start and stop are no news
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        work.run()
+    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    live = highest = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        if event.device_type() == torch.autograd.DeviceType.CPU:
+            live += event.nbytes()
+            highest = max(highest, live)
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in work.held()}
+    return sum(storages.values()) + highest
 
 
-def _step(model: nn.Module, optimizer: torch.optim.Optimizer, inputs: torch.Tensor, labels: torch.Tensor) -> Callable:
-    def step() -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(inputs).flatten(0, -2), labels.flatten())
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step
-
-
-MODELS = {"ResNet-18": resnet18, "transformer, 4 layers": transformer}
+def _report(rows: list[dict], options) -> int:
+    shown, missed = [], []
+    for row in rows:
+        name = f"{TITLES[row['size']]}, {row['phase']}, {row['dtype']}"
+        row["target"] = target(row["size"], row["dtype"])
+        if row["ratio"] < row["target"]:
+            missed.append(f"expected at least {row['target']}x for {name}, got {row['ratio']:.2f}x")
+        if row["phase"].startswith("LoRA") and row["memory_ratio"] > MEMORY_LIMIT:
+            missed.append(
+                f"expected at most {MEMORY_LIMIT}x the CPU's memory for {name}, got {row['memory_ratio']:.2f}x"
+            )
+        memory = f"{row['cpu_peak_bytes'] / 2**20:,.0f}", f"{row['npu_peak_bytes'] / 2**20:,.0f}"
+        times = f"{row['cpu_us'] / 1e3:.1f}", f"{row['npu_us'] / 1e3:.1f}", f"{row['ratio']:.2f}x"
+        shown.append((name, *times, f"{row['target']:.1f}x", *memory))
+    heads = ("model", "cpu ms", "npu ms", "cpu / npu", "target", "cpu MiB", "npu MiB")
+    print(
+        f"{options.threads} thread{'s' if options.threads > 1 else ''}; memory is the peak of one run, weights included"
+    )
+    print(table(heads, shown))
+    on_cpu = fallback.report()
+    if on_cpu:
+        print(f"computed on the CPU: {', '.join(on_cpu)}")
+    if options.json:
+        facts = {"threads": options.threads, "torch": torch.__version__, "driver": torch.npu.get_device_name()}
+        facts |= {"quick": options.quick, "fallback": on_cpu, "rows": rows}
+        Path(options.json).write_text(json.dumps(facts, indent=1) + "\n")
+    for line in missed if options.check else []:
+        print(line, file=sys.stderr)
+    return int(bool(missed) and options.check)

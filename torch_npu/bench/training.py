@@ -9,7 +9,7 @@ import torch
 
 from torch_npu import fallback
 from torch_npu.bench.measure import CLOCKS, Plan, compare
-from torch_npu.bench.models import MODELS
+from torch_npu.bench.networks import MODELS
 from torch_npu.cli.table import table
 
 

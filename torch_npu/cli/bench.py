@@ -38,12 +38,18 @@ def add(commands) -> None:
     training = kinds.add_parser("training", help="a training step of ResNet-18 and of a transformer")
     training.add_argument("--model", default="", metavar="REGEX", help="only models that this finds")
     training.add_argument("--rounds", type=int, default=7)
-    for kind, function in ((ops, _ops), (training, _training)):
+    models = kinds.add_parser("models", help="Qwen2: prefill, decode and LoRA step, with peak memory")
+    models.add_argument("--size", choices=("all", "tiny", "0.5b"), default="all")
+    models.add_argument("--phase", default="", metavar="REGEX", help="only what this finds: prefill, decode, LoRA")
+    models.add_argument("--dtype", default="float32,bfloat16", metavar="TYPES", help="float32, bfloat16 or both")
+    models.add_argument("--rounds", type=int, default=5)
+    models.add_argument("--quiet", action="store_true", help="no progress bar")
+    for kind, function in ((ops, _ops), (training, _training), (models, _models)):
         kind.add_argument("--device", default="npu:0")
         kind.add_argument("--threads", type=int, help="of both sides; else as many as PyTorch uses")
         kind.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: for one thread, busy machines")
         kind.add_argument("--json", metavar="FILE", help="all figures, for programs")
-        kind.add_argument("--quick", action="store_true", help="fewer repetitions; for training, smaller models")
+        kind.add_argument("--quick", action="store_true", help="fewer repetitions; of models, small ones")
         kind.add_argument("--check", action="store_true", help="exit status 1 if a target is missed")
         kind.set_defaults(run=function)
 
@@ -69,6 +75,13 @@ def _training(options) -> int:
     from torch_npu.bench import training
 
     return training.run(options)
+
+
+def _models(options) -> int:
+    _same_threads(options)
+    from torch_npu.bench import models
+
+    return models.run(options)
 
 
 def _block(function: Callable, count: int) -> float:
