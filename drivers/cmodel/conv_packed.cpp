@@ -4,8 +4,7 @@
 #include <cstring>
 #include <optional>
 
-#include "drivers/cmodel/conv.h"
-#include "drivers/cmodel/matmul_packed.h"
+#include "drivers/cmodel/conv_packed.h"
 #include "drivers/cmodel/pool.h"
 
 namespace cmodel::conv {
@@ -15,102 +14,6 @@ using blas::Micro;
 using blas::Scratch;
 
 constexpr int64_t kMostPositions = 512, kLeastPositions = 96;  // of one block
-
-// One phase: its taps, and its k (words of source channels, each with all taps) in blocks.
-struct Part {
-  const Phase* axes;
-  std::vector<int64_t> taps;  // offsets in the weights
-  int64_t block, blocks;      // words of channels in one, and how many
-  int64_t weights;            // where its packed weights begin
-};
-
-struct Plan {
-  const Micro& micro;
-  Shape shape;
-  int64_t sources, results, words;  // channels of a group; words that hold the sources
-  int64_t strip;                    // rows of A
-  std::vector<Part> parts;
-  int64_t packed = 0;  // words of all packed weights
-
-  Plan(const Micro& micro, const Shape& shape, const std::vector<Phase>& phases, const Weights& weights)
-      : micro(micro), shape(shape) {
-    sources = weights.swapped ? shape.out_channels : shape.in_channels;
-    results = weights.swapped ? shape.in_channels : shape.out_channels;
-    words = micro.words(sources);
-    strip = blas::even_rows(micro, results);
-    const int64_t* stride = weights.tensor.stride;
-    for (const Phase& axes : phases) {
-      Part part{&axes, {}, words, 1, packed};
-      for (const Tap& z : axes[0].taps) {
-        for (const Tap& y : axes[1].taps) {
-          for (const Tap& x : axes[2].taps) {
-            part.taps.push_back(z.kernel * stride[2] + y.kernel * stride[3] + x.kernel * stride[4]);
-          }
-        }
-      }
-      const int64_t taps = std::max<int64_t>(1, int64_t(part.taps.size()));
-      part.blocks = (words * taps + blas::kBlockWords * 5 / 4 - 1) / (blas::kBlockWords * 5 / 4);
-      part.block = (words + part.blocks - 1) / part.blocks;
-      part.blocks = (words + part.block - 1) / part.block;
-      packed += shape.groups * results * words * int64_t(part.taps.size());
-      parts.push_back(std::move(part));
-    }
-  }
-
-  // Words of channels in a block.
-  int64_t block_words(const Part& part, int64_t b) const { return std::min(part.block, words - b * part.block); }
-  // Where strips of a block begin: [group][block][strip][word][row].
-  int64_t weights_at(const Part& part, int64_t group, int64_t b) const {
-    return part.weights + (group * words + b * part.block) * int64_t(part.taps.size()) * results;
-  }
-};
-
-// Packs strips [first, last) of the weights of one part, counted over groups. The k of a block is [tap][word of
-// channels], so that taps at either end can be left out.
-template <class E>
-void pack_weights(const Plan& plan, const Part& part, const Weights& weights, int64_t first, int64_t last,
-                  uint32_t* out) {
-  const int64_t strips = (plan.results + plan.strip - 1) / plan.strip, taps = int64_t(part.taps.size());
-  const Micro& plain = blas::micro_f32();  // words are moved as they are
-  Scratch line_space(sizeof(uint32_t) * ((plan.strip + 1) * part.block * taps + 1));
-  uint32_t *lines = line_space.as<uint32_t>(), *by_channel = lines + plan.strip * part.block * taps;
-  bool dense = true;
-  for (int64_t t = 0; t < taps; ++t) dense = dense && part.taps[t] == t;
-  const int64_t step = weights.source_stride();
-  for (int64_t i = first; i < last; ++i) {
-    const int64_t group = i / strips, row = i % strips * plan.strip, rows = std::min(plan.strip, plan.results - row);
-    const E* from = reinterpret_cast<const E*>(weights.tensor.data) + group * weights.group_stride(plan.shape) +
-                    row * weights.result_stride();
-    for (int64_t b = 0; b < part.blocks; ++b) {
-      const int64_t words = plan.block_words(part, b), length = words * taps;
-      const int64_t c0 = b * part.block * plan.micro.depth;
-      for (int64_t r = 0; r < rows; ++r) {
-        const E* channels = from + r * weights.result_stride() + c0 * step;
-        // [word of channels][tap], then turned.
-        if (dense) {
-          plan.micro.wide(channels, step, taps, std::min(words * plan.micro.depth, plan.sources - c0), taps,
-                          by_channel);
-        } else {
-          for (int64_t w = 0; w < words; ++w) {
-            const E* channel = channels + w * plan.micro.depth * step;
-            uint32_t* to = by_channel + w * taps;
-            if constexpr (sizeof(E) == 4) {
-              for (int64_t t = 0; t < taps; ++t) std::memcpy(to + t, channel + part.taps[t], 4);
-            } else {
-              const bool pair = c0 + 2 * w + 1 < plan.sources;
-              for (int64_t t = 0; t < taps; ++t) {
-                const uint32_t second = pair ? channel[step + part.taps[t]] : 0;
-                to[t] = channel[part.taps[t]] | second << 16;
-              }
-            }
-          }
-        }
-        plain.deep(by_channel, taps, words, taps, words, lines + r * length);
-      }
-      plain.deep(lines, length, rows, length, rows, out + plan.weights_at(part, group, b) + row * length);
-    }
-  }
-}
 
 // A row of positions that lie together in the window.
 struct Segment {
@@ -209,6 +112,12 @@ std::vector<size_t> runs_of(const Micro& micro, const std::vector<Area>& areas, 
   return ends;
 }
 
+// Runs first .. last and their positions.
+struct Set {
+  size_t first, last;
+  int64_t positions;
+};
+
 }  // namespace
 
 bool try_packed(const Context& context, const std::vector<Phase>& phases, const Tensor& source, const Weights& given) {
@@ -221,21 +130,9 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
 
   std::optional<Scratch> converted_space;
   const Weights weights = micro.depth == 2 ? given : converted<float>(shape, given, converted_space);
-  const Plan plan(micro, shape, phases, weights);
+  const PackedPlan plan(micro, shape, phases, weights);
   const int64_t sources = plan.sources, results = plan.results;
-  Scratch packed_space(sizeof(uint32_t) * (plan.packed + 1));
-  uint32_t* packed = packed_space.as<uint32_t>();
   const int64_t strips = (results + plan.strip - 1) / plan.strip;
-  for (const Part& part : plan.parts) {
-    const int64_t each = plan.strip * plan.words * int64_t(part.taps.size()) + 1;
-    parallel_for(shape.groups * strips, std::max<int64_t>(1, (1 << 15) / each), [&](int64_t first, int64_t last) {
-      if (micro.depth == 2) {
-        pack_weights<uint16_t>(plan, part, weights, first, last, packed);
-      } else {
-        pack_weights<float>(plan, part, weights, first, last, packed);
-      }
-    });
-  }
 
   // A block is a number of rectangles of q, the same for every phase, so that its results are rectangles too.
   const bool single = phases.size() == 1;
@@ -252,26 +149,53 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
   const bool split = single && phases[0][0].taps.size() == 1 && most[1] <= 32;
   const std::vector<Area> areas = areas_of(pieces, phases[0][1], split);
   const std::vector<size_t> ends = runs_of(micro, areas, positions);
-  const int64_t runs = int64_t(ends.size());
-  int64_t together = 1, capacity = 1;  // areas and positions of the largest run
+  // Runs of few positions are one set: block by block of the weights, since those are large beside them.
+  std::vector<Set> sets;
+  int64_t together = 1, widest = 1,
+          capacity = 1;  // areas and positions of the largest run, positions of the largest set
   for (size_t i = 0; i < ends.size(); ++i) {
     const size_t begin = i ? ends[i - 1] : 0;
     int64_t count = 0;
     for (size_t a = begin; a < ends[i]; ++a) count += areas[a].piece.rows * areas[a].piece.cols;
     together = std::max(together, int64_t(ends[i] - begin));
-    capacity = std::max(capacity, count);
+    widest = std::max(widest, count);
+    count = blas::padded_cols(micro, count);
+    if (!single || sets.empty() || sets.back().positions + count > kMostPositions) sets.push_back({i, i, 0});
+    sets.back().last = i + 1;
+    sets.back().positions += count;
+    capacity = std::max(capacity, sets.back().positions);
   }
+  const int64_t set_count = int64_t(sets.size());
   // An odd number of cache lines: rows of a tile then lie in different sets of the caches.
   const int64_t acc_ld = (capacity + 15) / 16 / 2 * 32 + 16;
   int64_t shares = 1;  // of the result channels, where there are too few blocks for the threads
-  while (threads > 1 && runs * shape.groups * shares < 2 * threads && strips / shares >= 4) shares *= 2;
+  while (threads > 1 && set_count * shape.groups * shares < 2 * threads && strips / shares >= 4) shares *= 2;
+
+  // All weights once, or each block where it is used if that is once only.
+  const bool at_once = set_count > 1;
+  Scratch packed_space(sizeof(uint32_t) * (at_once ? plan.packed + 1 : 1));
+  uint32_t* packed = packed_space.as<uint32_t>();
+  for (const Part& part : plan.parts) {
+    if (!at_once) break;
+    const int64_t each = plan.strip * part.block * int64_t(part.taps.size()) + 1;
+    parallel_for(shape.groups * part.blocks * strips, std::max<int64_t>(1, (1 << 15) / each),
+                 [&](int64_t first, int64_t last) {
+                   for (int64_t i = first; i < last; ++i) {
+                     const int64_t strip = i % strips, b = i / strips % part.blocks, group = i / (strips * part.blocks);
+                     const int64_t length = plan.block_words(part, b) * int64_t(part.taps.size());
+                     pack_weights(plan, part, weights, group, b, strip, strip + 1,
+                                  packed + plan.weights_at(part, group, b) + strip * plan.strip * length);
+                   }
+                 });
+  }
 
   const auto run = [&](int64_t first, int64_t last) {
     const int64_t most_rows = (strips + shares - 1) / shares * plan.strip;
     int64_t block_words = 0;
     for (const Part& part : plan.parts) block_words = std::max(block_words, part.block * int64_t(part.taps.size()));
     Scratch acc_space(sizeof(float) * most_rows * acc_ld);
-    Scratch column_space(sizeof(uint32_t) * (blas::padded_cols(micro, capacity) * block_words + 1));
+    Scratch column_space(sizeof(uint32_t) * (blas::padded_cols(micro, widest) * block_words + 1));
+    Scratch block_space(sizeof(uint32_t) * (at_once ? 1 : most_rows * block_words));
     float* acc = acc_space.as<float>();
     uint32_t* column = column_space.as<uint32_t>();
     // Several phases are put together in a tile of results.
@@ -281,16 +205,17 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
     float* tile = nullptr;
     if (!single) tile = tile_space.emplace(sizeof(float) * most_rows * together * tile_points).template as<float>();
     std::optional<Window<float>> window;
-    std::vector<Segment> segments;
+    std::vector<std::vector<Segment>> segments;
     std::vector<int64_t> offsets;
 
     for (int64_t task = first; task < last; ++task) {
       const int64_t part_of_rows = task % shares, group = task / shares % shape.groups;
       const int64_t index = task / (shares * shape.groups);
-      const Area* begin = areas.data() + (index ? ends[index - 1] : 0);
-      const Area* end = areas.data() + ends[index];
-      const int64_t r0 = strips * part_of_rows / shares * plan.strip;
-      const int64_t rows = std::min(results, strips * (part_of_rows + 1) / shares * plan.strip) - r0;
+      const Set& set = sets[size_t(index)];
+      const auto first_area = [&](size_t i) { return areas.data() + (i ? ends[i - 1] : 0); };
+      const auto last_area = [&](size_t i) { return areas.data() + ends[i]; };
+      const int64_t s0 = strips * part_of_rows / shares, s1 = strips * (part_of_rows + 1) / shares;
+      const int64_t r0 = s0 * plan.strip, rows = std::min(results, s1 * plan.strip) - r0;
       for (const Part& part : plan.parts) {
         const Phase& axes = *part.axes;
         if (!window || !single) window.emplace(axes.data(), part.block * together, pieces.rows, pieces.cols);
@@ -301,66 +226,88 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
           if (p.rows <= 0 || p.cols <= 0) p.rows = p.cols = 0;
           return p;
         };
-        segments.clear();
-        int64_t filled = 0;
-        for (const Area* area = begin; area < end; ++area) {
-          const Pieces::Piece p = clipped(area);
-          const int64_t at = (area - begin) * part.block * window->channel_size();
-          const bool whole = p.cols == window->pitch();
-          for (int64_t y = 0; y < (whole ? 1 : p.rows); ++y) {
-            const int64_t length = whole ? p.rows * p.cols : p.cols;
-            segments.push_back({filled, at + y * window->pitch(), length});
-            filled += length;
+        segments.assign(set.last - set.first, {});
+        for (size_t i = set.first; i < set.last; ++i) {
+          int64_t filled = 0;
+          for (const Area *begin = first_area(i), *area = begin; area < last_area(i); ++area) {
+            const Pieces::Piece p = clipped(area);
+            const int64_t at = (area - begin) * part.block * window->channel_size();
+            const bool whole = p.cols == window->pitch();
+            for (int64_t y = 0; y < (whole ? 1 : p.rows); ++y) {
+              const int64_t length = whole ? p.rows * p.cols : p.cols;
+              segments[i - set.first].push_back({filled, at + y * window->pitch(), length});
+              filled += length;
+            }
           }
         }
-        if (filled == 0) continue;
+        const auto positions_of = [](const std::vector<Segment>& list) {
+          return list.empty() ? 0 : list.back().position + list.back().length;
+        };
         const int64_t all_taps = int64_t(part.taps.size());
         const int64_t width = int64_t(axes[2].taps.size());
-        const int64_t first_tap = split ? begin->first_tap * width : 0;
-        const int64_t taps_here = split ? (begin->last_tap - begin->first_tap) * width : all_taps;
         for (int64_t b = 0; b < part.blocks; ++b) {
           const int64_t words = plan.block_words(part, b), c0 = b * part.block * micro.depth;
-          const int64_t count = std::min(words * micro.depth, sources - c0), length = words * taps_here;
-          offsets.resize(length);
-          for (int64_t t = 0; t < taps_here; ++t) {
-            for (int64_t w = 0; w < words; ++w) {
-              offsets[t * words + w] = window->offsets()[first_tap + t] + w * window->channel_size();
-            }
-          }
-          for (const Area* area = begin; area < end && length > 0; ++area) {
-            const Pieces::Piece p = clipped(area);
-            if (p.rows == 0) continue;
-            window->fill_words(micro, (area - begin) * part.block, source, p.n, group * sources + c0, count, p.z, p.y,
-                               p.rows, p.x, p.cols);
-          }
-          pack_positions(micro, segments, filled, window->data(), offsets, length, column);
+          const int64_t count = std::min(words * micro.depth, sources - c0);
           const uint32_t* a = packed + plan.weights_at(part, group, b) + r0 * words * all_taps;
-          multiply(micro, a, plan.strip, words * all_taps, words * first_tap, column, rows, filled, length, acc, acc_ld,
-                   b > 0);
-        }
-        filled = 0;
-        for (const Area* area = begin; area < end; ++area) {
-          const Pieces::Piece p = clipped(area);
-          if (single) {
-            emit(context, p.n, group * results + r0, rows, p.z, p.y, p.rows, p.x, p.cols, acc + filled, acc_ld, p.cols);
-          } else {
-            for (int64_t r = 0; r < rows; ++r) {
-              const float* from = acc + r * acc_ld + filled;
-              float* to = tile + (r * together + (area - begin)) * tile_points +
-                          (axes[0].result_start * tile_size[1] + axes[1].result_start) * tile_size[2] +
-                          axes[2].result_start;
-              for (int64_t y = 0; y < p.rows; ++y, from += p.cols) {
-                float* line = to + y * step[1] * tile_size[2];
-                for (int64_t x = 0; x < p.cols; ++x) line[x * step[2]] = from[x];
+          if (!at_once) {
+            pack_weights(plan, part, weights, group, b, s0, s1, block_space.as<uint32_t>());
+            a = block_space.as<uint32_t>();
+          }
+          float* sums = acc;
+          for (size_t i = set.first; i < set.last; ++i) {
+            const int64_t filled = positions_of(segments[i - set.first]);
+            if (filled == 0) continue;
+            const Area *begin = first_area(i), *end = last_area(i);
+            const int64_t first_tap = split ? begin->first_tap * width : 0;
+            const int64_t taps_here = split ? (begin->last_tap - begin->first_tap) * width : all_taps;
+            const int64_t length = words * taps_here;
+            offsets.resize(length);
+            for (int64_t t = 0; t < taps_here; ++t) {
+              for (int64_t w = 0; w < words; ++w) {
+                offsets[t * words + w] = window->offsets()[first_tap + t] + w * window->channel_size();
               }
             }
+            for (const Area* area = begin; area < end && length > 0; ++area) {
+              const Pieces::Piece p = clipped(area);
+              if (p.rows == 0) continue;
+              window->fill_words(micro, (area - begin) * part.block, source, p.n, group * sources + c0, count, p.z, p.y,
+                                 p.rows, p.x, p.cols);
+            }
+            pack_positions(micro, segments[i - set.first], filled, window->data(), offsets, length, column);
+            multiply(micro, a, plan.strip, words * all_taps, words * first_tap, column, rows, filled, length, sums,
+                     acc_ld, b > 0);
+            sums += blas::padded_cols(micro, filled);
           }
-          filled += p.rows * p.cols;
+        }
+        const float* sums = acc;
+        for (size_t i = set.first; i < set.last; ++i) {
+          int64_t filled = 0;
+          for (const Area *begin = first_area(i), *area = begin; area < last_area(i); ++area) {
+            const Pieces::Piece p = clipped(area);
+            if (single) {
+              emit(context, p.n, group * results + r0, rows, p.z, p.y, p.rows, p.x, p.cols,
+                   const_cast<float*>(sums) + filled, acc_ld, p.cols);
+            } else {
+              for (int64_t r = 0; r < rows; ++r) {
+                const float* from = sums + r * acc_ld + filled;
+                float* to = tile + (r * together + (area - begin)) * tile_points +
+                            (axes[0].result_start * tile_size[1] + axes[1].result_start) * tile_size[2] +
+                            axes[2].result_start;
+                for (int64_t y = 0; y < p.rows; ++y, from += p.cols) {
+                  float* line = to + y * step[1] * tile_size[2];
+                  for (int64_t x = 0; x < p.cols; ++x) line[x * step[2]] = from[x];
+                }
+              }
+            }
+            filled += p.rows * p.cols;
+          }
+          sums += blas::padded_cols(micro, filled);
         }
       }
       if (single) continue;
       const int64_t* size = given.swapped ? shape.in_size : shape.out_size;
-      for (const Area* area = begin; area < end; ++area) {
+      const Area* begin = first_area(set.first);
+      for (const Area* area = begin; area < last_area(set.first); ++area) {
         const Pieces::Piece& p = area->piece;
         const int64_t y = p.y * step[1], x = p.x * step[2];
         for (int64_t z = p.z * step[0]; z < std::min(size[0], (p.z + 1) * step[0]); ++z) {
@@ -372,7 +319,7 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
       }
     }
   };
-  const int64_t tasks = runs * shape.groups * shares;
+  const int64_t tasks = set_count * shape.groups * shares;
   const int64_t each = std::max<int64_t>(1, capacity * results / shares * sources * taps / int64_t(phases.size()));
   parallel_for(tasks, std::max<int64_t>(1, (1 << 17) / each), run);
   return true;
