@@ -142,7 +142,8 @@ template <class T>
 void grad_weight(const Context& context, const Phase& forward, const Tensor& gradient, const Tensor& input) {
   if constexpr (std::is_same_v<T, float>) {
     if (try_depthwise_grad_weight(context, forward, gradient, input) ||
-        try_pointwise_grad_weight(context, gradient, input)) {
+        try_pointwise_grad_weight(context, gradient, input) ||
+        try_packed_grad_weight(context, forward, gradient, input)) {
       return;
     }
     if (gradient.dtype == NPU_BF16 && input.dtype == NPU_BF16 && blas::micro_bf16()) {

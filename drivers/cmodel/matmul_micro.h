@@ -17,10 +17,11 @@ struct Micro {
   void (*loose)(int64_t words, const void* a, int64_t bytes, const uint32_t* b, void* c, int64_t ldc, int64_t rows,
                 int64_t cols, bool accumulate);
   // Packing: to[word * strip + line] for `lines` lines (at most strip) and `k` elements of each. `deep`: k runs along
-  // memory and lines are `step` elements apart. `wide`: lines are neighbours in memory and k steps by `step`;
-  // `every_second`: with one between them. `taps`: as `wide`, but element p of k begins at from[offset[p]]. An odd k is
-  // filled up with zero.
+  // memory and lines are `step` elements apart; `deep_at`: line i begins at from[offset[i]]. `wide`: lines are
+  // neighbours in memory and k steps by `step`; `every_second`: with one between them. `taps`: as `wide`, but element p
+  // of k begins at from[offset[p]]. An odd k is filled up with zero.
   void (*deep)(const void* from, int64_t step, int64_t lines, int64_t k, int64_t strip, uint32_t* to);
+  void (*deep_at)(const void* from, const int64_t* offset, int64_t lines, int64_t k, int64_t strip, uint32_t* to);
   void (*wide)(const void* from, int64_t step, int64_t lines, int64_t k, int64_t strip, uint32_t* to);
   void (*every_second)(const void* from, int64_t step, int64_t lines, int64_t k, int64_t strip, uint32_t* to);
   void (*taps)(const void* from, const int64_t* offset, int64_t lines, int64_t k, int64_t strip, uint32_t* to);

@@ -118,6 +118,8 @@ void loose_rows(int64_t words, const void* a, int64_t bytes, const uint32_t* b, 
 
 // -- packing --
 
+constexpr int64_t kSize = 4 / kDepth;  // bytes of an element
+
 #if defined(__AVX512F__)
 // Sixteen vectors as the rows of a matrix, transposed. (Shuffles and not intrinsics: GCC 12 warns about its own.)
 typedef uint32_t Words __attribute__((vector_size(64)));
@@ -159,17 +161,17 @@ inline void transpose(Words* r) {
   }
 }
 
-void deep(const void* from, int64_t step, int64_t lines, int64_t k, int64_t strip, uint32_t* to) {
-  constexpr int64_t kSize = 4 / kDepth, kBlock = 16 * kDepth;  // bytes of an element; elements of a line in one block
+// start(i): the first byte of line i.
+template <class Start>
+inline void deep_of(Start start, int64_t lines, int64_t k, int64_t strip, uint32_t* to) {
+  constexpr int64_t kBlock = 16 * kDepth;  // elements of a line in one block
   // A word of a strip without gaps may be written past its end where more words follow, since those are written later.
   const bool tight = lines == strip && lines <= 16;
   for (int64_t first = 0; first < lines; first += 16) {
     const int64_t n = lines - first < 16 ? lines - first : 16;
     const __mmask16 stored = __mmask16((1u << n) - 1);
     const char* line[16];
-    for (int64_t i = 0; i < 16; ++i) {
-      line[i] = static_cast<const char*>(from) + (first + (i < n ? i : 0)) * step * kSize;
-    }
+    for (int64_t i = 0; i < 16; ++i) line[i] = start(first + (i < n ? i : 0));
     for (int64_t p = 0; p < k; p += kBlock) {
       const int64_t left = k - p, words = left < kBlock ? (left + kDepth - 1) / kDepth : 16;
       Words r[16];
@@ -198,17 +200,28 @@ void deep(const void* from, int64_t step, int64_t lines, int64_t k, int64_t stri
   }
 }
 #else
-void deep(const void* from, int64_t step, int64_t lines, int64_t k, int64_t strip, uint32_t* to) {
-  const uint32_t* source = static_cast<const uint32_t*>(from);
+template <class Start>
+inline void deep_of(Start start, int64_t lines, int64_t k, int64_t strip, uint32_t* to) {
   constexpr int64_t kBlock = 16;  // of k: one cache line of every line
   for (int64_t p = 0; p < k; p += kBlock) {
     const int64_t end = p + kBlock < k ? p + kBlock : k;
     for (int64_t i = 0; i < lines; ++i) {
-      for (int64_t q = p; q < end; ++q) to[q * strip + i] = source[i * step + q];
+      const uint32_t* source = reinterpret_cast<const uint32_t*>(start(i));
+      for (int64_t q = p; q < end; ++q) to[q * strip + i] = source[q];
     }
   }
 }
 #endif
+
+void deep(const void* from, int64_t step, int64_t lines, int64_t k, int64_t strip, uint32_t* to) {
+  const char* first = static_cast<const char*>(from);
+  deep_of([=](int64_t i) { return first + i * step * kSize; }, lines, k, strip, to);
+}
+
+void deep_at(const void* from, const int64_t* offset, int64_t lines, int64_t k, int64_t strip, uint32_t* to) {
+  const char* first = static_cast<const char*>(from);
+  deep_of([=](int64_t i) { return first + offset[i] * kSize; }, lines, k, strip, to);
+}
 
 #if MICRO_BF16 || MICRO_I16
 // Two lines of k, zipped.
@@ -297,7 +310,7 @@ void taps(const void* from, const int64_t* offset, int64_t lines, int64_t k, int
 
 }  // namespace
 
-extern const Micro MICRO_NAME = {kRows, kCols,        kDepth, packed_rows<kRows>, loose_rows<kRows>, deep,
-                                 wide,  every_second, taps};
+extern const Micro MICRO_NAME = {kRows, kCols,   kDepth, packed_rows<kRows>, loose_rows<kRows>,
+                                 deep,  deep_at, wide,   every_second,       taps};
 
 }  // namespace cmodel::blas::KERNEL_ISA
