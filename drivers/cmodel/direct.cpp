@@ -10,8 +10,6 @@ namespace cmodel {
 namespace {
 
 constexpr int64_t kGrain = 16384;
-// Above this many bytes a result does not stay in the last cache, and stores that bypass it save a read of each line.
-constexpr int64_t kStreamBytes = 16 << 20;
 constexpr int64_t kStreamBlock = 8192;  // bytes computed in the first cache before they are streamed out
 
 int64_t points_of(const npu_command& command) {
@@ -42,10 +40,12 @@ bool is_one_value(const npu_command& command, const Operand& operand) {
 void copy_dense(char* out, const char* in, int64_t bytes) {
   if (out == in) return;
   parallel_for(bytes, 256 << 10, [&](int64_t begin, int64_t end) {
-    if (bytes >= kStreamBytes)
-      kernels().stream(out + begin, in + begin, end - begin);
-    else
+    if (bytes < kStreamBytes) {
       std::memcpy(out + begin, in + begin, static_cast<size_t>(end - begin));
+    } else {
+      kernels().stream(out + begin, in + begin, end - begin);
+      stream_fence();
+    }
   });
 }
 
@@ -150,6 +150,7 @@ bool run_direct(const Job& job, const Direct& direct) {
       kernel(block, at(0, i), at(1, i), at(2, i), m, uniform);
       k.stream(out.ptr + (i << out_log), block, m << out_log);
     }
+    stream_fence();
   });
   return true;
 }

@@ -66,7 +66,7 @@ Frame& prepare(const Job& job, FailureSink& sink, int64_t block, int extra) {
   f.sink = &sink;
   f.acc = nullptr;
   f.direct_stores = true;
-  f.streams = false;
+  f.streams = 0;
   f.in_combine = false;
   f.hoists = false;
   f.part = 0;
@@ -92,6 +92,26 @@ Frame& prepare(const Job& job, FailureSink& sink, int64_t block, int extra) {
     f.val[i] = {reinterpret_cast<char*>(&f.scalar[i]), true};
   }
   return f;
+}
+
+uint64_t streamed_operands(const Job& job) {
+  uint64_t large = 0;
+  const Plan& plan = *job.program->plan;
+  for (const Op& op : plan.ops) {
+    if (op.step != Step::kStore) continue;
+    const Operand& operand = job.operands[op.imm];
+    int64_t bytes = int64_t{1} << log_size_of(operand.dtype);
+    for (int d = 0; d < job.command.rank; ++d)
+      if (operand.stride[d] != 0) bytes *= job.command.size[d];
+    if (bytes >= kStreamBytes && op.mask == NPU_NO_VALUE) large |= uint64_t{1} << op.imm;
+  }
+  if (large == 0) return 0;
+  for (const Op& op : plan.ops) {
+    if (op.step != Step::kLoad && op.step != Step::kLoadAt) continue;
+    for (uint64_t k = 0; k < NPU_MAX_OPERANDS; ++k)
+      if ((large >> k & 1) && job.operands[k].ptr == job.operands[op.imm].ptr) large &= ~(uint64_t{1} << k);
+  }
+  return large;
 }
 
 const char* dense(Frame& f, Ref ref, int dtype, int64_t n, char* to) {

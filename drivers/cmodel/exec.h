@@ -46,7 +46,7 @@ struct Frame {
   const char* acc = nullptr;  // epilogues
   int acc_dtype = 0;
   bool direct_stores = true;  // kernels may write straight to outputs
-  bool streams = false;       // outputs are too large for the caches
+  uint64_t streams = 0;       // operands, by bit, whose stores bypass the caches
   bool in_combine = false;
   bool hoists = false;          // values with a set `fixed` are there already
   int64_t part = 0, parts = 1;  // SCATTER: store_at writes this part of each operand only
@@ -65,6 +65,10 @@ struct Frame {
 
 constexpr int kTemps = 3;
 
+// Above this many bytes a result does not stay in the last cache beside what it is made of, and stores that bypass it
+// save a read of each line.
+constexpr int64_t kStreamBytes = 8 << 20;
+
 // Points of a tile for a program: fewer if it holds many values at once. Compiled loops hold theirs in registers.
 inline int64_t block_of(const Plan& plan) {
   if (!plan.groups.empty()) return kBlock;
@@ -73,6 +77,11 @@ inline int64_t block_of(const Plan& plan) {
 
 // The calling thread's frame, ready for a job with tiles of up to `block` points and `extra` temporaries beyond kTemps.
 Frame& prepare(const Job& job, FailureSink& sink, int64_t block = kBlock, int extra = 0);
+
+// Operands, by bit, that the job writes past the caches: results that are too large to stay there, and are not read.
+uint64_t streamed_operands(const Job& job);
+// Stores that bypass the caches are seen by other threads, like all others, from here on.
+inline void stream_fence() { __builtin_ia32_sfence(); }
 
 void run_tile(Frame& frame, int begin, int end, const Tile& tile);
 

@@ -226,7 +226,14 @@ inline void stream(void* out, const void* in, int64_t bytes) {
   char* o = static_cast<char*>(out);
   const char* a = static_cast<const char*>(in);
   int64_t i = 0;
-#ifdef __AVX2__
+#ifdef __AVX512F__
+  const int64_t head = static_cast<int64_t>(-reinterpret_cast<uintptr_t>(out) & 63);
+  if (bytes >= head + 64) {
+    __builtin_memcpy(o, a, static_cast<size_t>(head));
+    for (i = head; i + 64 <= bytes; i += 64)
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(o + i), _mm512_loadu_si512(a + i));
+  }
+#elif defined(__AVX2__)
   const int64_t head = static_cast<int64_t>(-reinterpret_cast<uintptr_t>(out) & 31);
   if (bytes >= head + 32) {
     __builtin_memcpy(o, a, static_cast<size_t>(head));

@@ -99,11 +99,16 @@ bool run_map(const Job& job, Failure& failure) {
       run_tile(frame, segment.begin, segment.end, tile);
     }
   };
+  const uint64_t streams = streamed_operands(job);
   const int64_t cost = std::max<int64_t>(plan.each_cost, 100);  // picoseconds per point
   if (!plan.stores_at) {
     const int64_t grain = std::max<int64_t>(1, 10'000'000 / cost / std::max<int64_t>(tiling.points(), 1));
-    parallel_for(tiling.count(), grain,
-                 [&](int64_t begin, int64_t end) { run(prepare(job, sink, block), begin, end); });
+    parallel_for(tiling.count(), grain, [&](int64_t begin, int64_t end) {
+      Frame& frame = prepare(job, sink, block);
+      frame.streams = streams;
+      run(frame, begin, end);
+      stream_fence();
+    });
     return sink.finish(failure);
   }
   // Addresses may repeat, and the last store in row-major order stays: every thread walks all points in order and

@@ -41,6 +41,7 @@ class Reduce {
       for (const FoldPlan& fold : segment.folds) next += fold.members + 1;
     }
     extra_ = next - kTemps;
+    streams_ = streamed_operands(job);
     for (const Segment& segment : plan_.segments) each_ += segment.kind == NPU_SEGMENT_EACH;
   }
 
@@ -56,6 +57,7 @@ class Reduce {
       parallel_for(tiling.count(), std::max<int64_t>(1, rows_per_chunk / tiling.points()),
                    [&](int64_t begin, int64_t end) {
                      for (int64_t i = begin; i < end && !sink_.failed(); ++i) run_lanes(tiling, i);
+                     stream_fence();
                    });
     } else if (batches(m)) {
       const int64_t limit = block_of(plan_);
@@ -69,6 +71,7 @@ class Reduce {
                        const int64_t first = i % per_outer * most;
                        run_batch(f, i / per_outer * last + first, std::min(most, last - first));
                      }
+                     stream_fence();
                    });
     } else {
       const Tiling tiles(inner_, views_, block_of(plan_), false);
@@ -80,6 +83,7 @@ class Reduce {
         parallel_for(kept_.total, rows_per_chunk, [&](int64_t begin, int64_t end) {
           Frame& f = frame();
           for (int64_t row = begin; row < end && !sink_.failed(); ++row) run_single(f, tiles, row, false);
+          stream_fence();
         });
       }
     }
@@ -146,7 +150,11 @@ class Reduce {
       for (int id : fold.gets[k]) f.val[id] = {members[k], uniform};
   }
 
-  Frame& frame() const { return prepare(job_, sink_, kBlock, extra_); }
+  Frame& frame() const {
+    Frame& f = prepare(job_, sink_, kBlock, extra_);
+    f.streams = streams_;
+    return f;
+  }
 
   void run_single(Frame& f, const Tiling& tiles, int64_t row, bool parallel) {
     int64_t base[kMaxViews];
@@ -212,6 +220,7 @@ class Reduce {
       for (int64_t p = begin; p < end; ++p)
         fold_tiles(own, segment, tiles, count * p / pieces, count * (p + 1) / pieces, base, row,
                    &parts[static_cast<size_t>(p) * NPU_MAX_FOLDS]);
+      stream_fence();
     });
     for (size_t k = 0; k < segment.folds.size(); ++k) {
       acc[k] = parts[k];
@@ -379,6 +388,7 @@ class Reduce {
   int views_ = 0, leader_ = kNone, extra_ = 0, expanded_ = 0, each_ = 0;
   bool lanes_ = true;
   int64_t block_ = kBlock;
+  uint64_t streams_ = 0;
   std::vector<int> results_;  // first temporary of each segment's folds
 };
 

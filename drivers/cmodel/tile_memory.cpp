@@ -158,8 +158,8 @@ void masked_load(Frame& f, int i, const Op& op, const Tile& t) {
 }  // namespace
 
 char* direct_target(Frame& f, const Op& op, const Tile& t) {
-  if (!f.direct_stores) return nullptr;
   const Op& store = f.plan->ops[op.store];
+  if (!f.direct_stores || (f.streams >> store.imm & 1)) return nullptr;
   const Place p = place(f, store, t);
   return p.operand->dtype == op.dtype && is_dense(p, t) ? p.at : nullptr;
 }
@@ -208,10 +208,14 @@ void store(Frame& f, int i, const Tile& t) {
       deposit(*f.k, p.at, f.temp(0), p.log_size, t.rows, t.cols, p.row_stride, p.col_stride);
     }
   } else if (is_dense(p, t)) {
-    if (f.streams && from == to)
-      f.k->stream(p.at, v.ptr, t.n << p.log_size);
-    else
+    if (!(f.streams >> op.imm & 1)) {
       convert(p.at, v.ptr, t.n);
+    } else if (from == to && from != NPU_BOOL) {
+      f.k->stream(p.at, v.ptr, t.n << p.log_size);
+    } else {
+      convert(f.temp(0), v.ptr, t.n);
+      f.k->stream(p.at, f.temp(0), t.n << p.log_size);
+    }
   } else {
     const char* values = v.ptr;
     if (from != to || from == NPU_BOOL) {
