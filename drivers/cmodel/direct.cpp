@@ -10,7 +10,6 @@ namespace cmodel {
 namespace {
 
 constexpr int64_t kGrain = 16384;
-constexpr int64_t kStreamBlock = 8192;  // bytes computed in the first cache before they are streamed out
 
 int64_t points_of(const npu_command& command) {
   int64_t n = 1;

@@ -67,6 +67,7 @@ Frame& prepare(const Job& job, FailureSink& sink, int64_t block, int extra) {
   f.acc = nullptr;
   f.direct_stores = true;
   f.streams = 0;
+  f.streamed = kNone;
   f.in_combine = false;
   f.hoists = false;
   f.part = 0;
@@ -158,6 +159,29 @@ void spread(Frame& f, int id, const Tile& tile) {
 
 namespace {
 
+// A kernel whose result is streamed out while it is computed.
+void compute_streamed(Frame& f, int i, const Tile& tile, const StreamTarget& target, unsigned uniform) {
+  const Op& op = f.plan->ops[i];
+  const int log_size = log_size_of(op.dtype);
+  const int64_t piece = kStreamBlock >> log_size;
+  const uint16_t ids[3] = {op.a, op.b, op.c};
+  const char* arg[3];
+  int64_t step[3];
+  for (int k = 0; k < 3; ++k) {
+    arg[k] = f.val[ids[k]].ptr;
+    const bool moves = (op.used >> k & 1) && !(uniform >> k & 1);
+    step[k] = moves ? piece << log_size_of(f.plan->ops[ids[k]].dtype) : 0;
+  }
+  char* out = f.slot(op.slot);
+  for (int64_t from = 0; from < tile.n; from += piece) {
+    const int64_t to = std::min(tile.n, from + piece);
+    op.kernel(out + (from << log_size), arg[0], arg[1], arg[2], to - from, uniform);
+    target.write(f, out, log_size, from, to);
+    for (int k = 0; k < 3; ++k) arg[k] += step[k];
+  }
+  f.val[i] = {out, false};
+}
+
 // An instruction with an argument that varies along one direction only. Where all of them share the direction, so does
 // the result; else the kernel runs row by row, and nothing is spread.
 void compute_by_axis(Frame& f, int i, const Tile& tile) {
@@ -192,6 +216,7 @@ void compute_by_axis(Frame& f, int i, const Tile& tile) {
     f.val[i] = {f.val[first ? op.b : op.a].ptr, false, kSum};
     return;
   }
+  const StreamTarget stream = stream_target(f, op, tile);
   char* out = op.store != kNone ? direct_target(f, op, tile) : nullptr;
   if (!out) out = f.slot(op.slot);
   int64_t step[3] = {}, rows = tile.rows, cols = tile.cols;
@@ -209,10 +234,16 @@ void compute_by_axis(Frame& f, int i, const Tile& tile) {
     }
   }
   const char *a = f.val[op.a].ptr, *b = f.val[op.b].ptr, *c = f.val[op.c].ptr;
-  const int64_t out_step = cols << log_size_of(op.dtype);
+  const int log_size = log_size_of(op.dtype);
+  const int64_t out_step = cols << log_size;
   char* to = out;
-  for (int64_t r = 0; r < rows; ++r, to += out_step, a += step[0], b += step[1], c += step[2])
+  int64_t done = 0;
+  for (int64_t r = 0; r < rows; ++r, to += out_step, a += step[0], b += step[1], c += step[2]) {
     op.kernel(to, a, b, c, cols, uniform | extra);
+    if (!stream.at || ((r + 1) * cols - done < kStreamBlock >> log_size && r + 1 < rows)) continue;
+    stream.write(f, out, log_size, done, (r + 1) * cols);
+    done = (r + 1) * cols;
+  }
   f.val[i] = {out, false};
 }
 
@@ -249,6 +280,7 @@ void normalize(Frame& f, int i, const Tile& tile) {
     f.val[i] = {out, one};
     return;
   }
+  const StreamTarget stream = stream_target(f, op, tile);
   char* target = op.store != kNone ? direct_target(f, op, tile) : nullptr;
   float* out = reinterpret_cast<float*>(target ? target : f.slot(op.slot));
   f.val[i] = {reinterpret_cast<char*>(out), false};
@@ -263,9 +295,17 @@ void normalize(Frame& f, int i, const Tile& tile) {
     if (k >= 2 && per_row(by[k])) uniform |= 1u << (k - 2);
   }
   const auto at = [&](int k, int64_t r) { return reinterpret_cast<const float*>(by[k].ptr) + r * step[k]; };
+  const int64_t piece = stream.at ? kStreamBlock / 4 : cols;
+  int64_t done = 0;
   for (int64_t r = 0; r < count; ++r)
-    f.k->normalize(out + r * cols, reinterpret_cast<const float*>(x.ptr) + r * cols, *at(0, r), *at(1, r), at(2, r),
-                   at(3, r), cols, uniform);
+    for (int64_t c = 0; c < cols; c += piece) {
+      const int64_t m = std::min(piece, cols - c), first = r * cols + c;
+      f.k->normalize(out + first, reinterpret_cast<const float*>(x.ptr) + first, *at(0, r), *at(1, r),
+                     at(2, r) + (uniform & 1 ? 0 : c), at(3, r) + (uniform & 2 ? 0 : c), m, uniform);
+      if (!stream.at || (first + m - done < piece && first + m < count * cols)) continue;
+      stream.write(f, reinterpret_cast<const char*>(out), 2, done, first + m);
+      done = first + m;
+    }
 }
 
 }  // namespace
@@ -292,6 +332,8 @@ void run_tile(Frame& f, int begin, int end, const Tile& tile) {
         if (uniform == op.used) {
           op.kernel(&f.scalar[i], a.ptr, b.ptr, c.ptr, 1, extra);
           f.val[i] = {reinterpret_cast<char*>(&f.scalar[i]), true};
+        } else if (const StreamTarget stream = stream_target(f, op, tile); stream.at) {
+          compute_streamed(f, i, tile, stream, uniform | extra);
         } else {
           char* out = op.store != kNone ? direct_target(f, op, tile) : nullptr;
           if (!out) out = f.slot(op.slot);

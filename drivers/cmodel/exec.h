@@ -47,6 +47,7 @@ struct Frame {
   int acc_dtype = 0;
   bool direct_stores = true;  // kernels may write straight to outputs
   uint64_t streams = 0;       // operands, by bit, whose stores bypass the caches
+  int streamed = -1;          // a store whose values went out while they were computed
   bool in_combine = false;
   bool hoists = false;          // values with a set `fixed` are there already
   int64_t part = 0, parts = 1;  // SCATTER: store_at writes this part of each operand only
@@ -68,6 +69,8 @@ constexpr int kTemps = 3;
 // Above this many bytes a result does not stay in the last cache beside what it is made of, and stores that bypass it
 // save a read of each line.
 constexpr int64_t kStreamBytes = 8 << 20;
+// Bytes computed in the first cache before they are streamed out: few, so that reading goes on meanwhile.
+constexpr int64_t kStreamBlock = 2048;
 
 // Points of a tile for a program: fewer if it holds many values at once. Compiled loops hold theirs in registers.
 inline int64_t block_of(const Plan& plan) {

@@ -164,6 +164,26 @@ char* direct_target(Frame& f, const Op& op, const Tile& t) {
   return p.operand->dtype == op.dtype && is_dense(p, t) ? p.at : nullptr;
 }
 
+StreamTarget stream_target(Frame& f, const Op& op, const Tile& t) {
+  if (op.store == kNone || f.streams == 0) return {};
+  const Op& store = f.plan->ops[op.store];
+  if (!(f.streams >> store.imm & 1)) return {};
+  const Place p = place(f, store, t);
+  if (!is_dense(p, t)) return {};
+  const int to = p.operand->dtype;
+  f.streamed = op.store;
+  return {p.at, p.log_size, to == op.dtype && to != NPU_BOOL ? nullptr : f.k->convert[op.dtype][to]};
+}
+
+void StreamTarget::write(Frame& f, const char* values, int log_value, int64_t from, int64_t to) const {
+  values += from << log_value;
+  if (convert) {
+    convert(f.temp(0), values, to - from);
+    values = f.temp(0);
+  }
+  f.k->stream(at + (from << log_size), values, (to - from) << log_size);
+}
+
 void load(Frame& f, int i, const Tile& t) {
   const Op& op = f.plan->ops[i];
   if (op.mask != NPU_NO_VALUE)
@@ -173,6 +193,10 @@ void load(Frame& f, int i, const Tile& t) {
 }
 
 void store(Frame& f, int i, const Tile& t) {
+  if (f.streamed == i) {
+    f.streamed = kNone;
+    return;
+  }
   const Op& op = f.plan->ops[i];
   const Place p = place(f, op, t);
   spread(f, op.a, t);

@@ -16,4 +16,15 @@ void check_index(Frame& frame, int at, const Tile& tile);
 // Where the kernel of `op` may write because its value is stored there next, or null.
 char* direct_target(Frame& frame, const Op& op, const Tile& tile);
 
+// Values of `op` that its store writes past the caches go there a few at a time, while the kernel computes the next.
+struct StreamTarget {
+  char* at = nullptr;  // null: the store does it as usual
+  int log_size = 0;    // of its elements
+  Convert convert = nullptr;
+
+  // Writes values from .. to of the array that begins at `values`.
+  void write(Frame& frame, const char* values, int log_value, int64_t from, int64_t to) const;
+};
+StreamTarget stream_target(Frame& frame, const Op& op, const Tile& tile);
+
 }  // namespace cmodel
