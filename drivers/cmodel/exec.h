@@ -84,7 +84,9 @@ Frame& prepare(const Job& job, FailureSink& sink, int64_t block = kBlock, int ex
 // Operands, by bit, that the job writes past the caches: results that are too large to stay there, and are not read.
 uint64_t streamed_operands(const Job& job);
 // Stores that bypass the caches are seen by other threads, like all others, from here on.
-inline void stream_fence() { __builtin_ia32_sfence(); }
+inline void stream_fence() {
+  __builtin_ia32_sfence();
+}
 
 void run_tile(Frame& frame, int begin, int end, const Tile& tile);
 

@@ -1,0 +1,54 @@
+// Results that are so large that they bypass the caches, in pieces, while the next piece is computed.
+#include "engine_case.h"
+#include "test.h"
+
+namespace {
+
+using namespace engine_test;
+
+std::vector<float> whole_numbers(int64_t n) {
+  std::vector<float> values(static_cast<size_t>(n));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(static_cast<int>(i * 7919 % 201) - 100);
+  return values;
+}
+
+void expect(Case& k, const std::string& what) {
+  const std::string text = k.compare({});
+  if (!text.empty()) fail(what + ": " + text);
+}
+
+}  // namespace
+
+TEST(large_results_of_a_map) {
+  // A tile of one long row; several rows with a value per row and one per column; rows that are no whole cache lines.
+  for (int64_t columns : {3000, 300, 77})
+    for (int dtype : {NPU_F32, NPU_BF16}) {
+      const int64_t rows = (dtype == NPU_F32 ? 2'200'000 : 4'300'000) / columns;
+      Case k(NPU_MAP, {rows, columns});
+      k.add(k.block(whole_numbers(rows * columns)), NPU_F32, {columns, 1});
+      k.add(k.block(whole_numbers(rows)), NPU_F32, {1, 0});
+      k.add(k.block(whole_numbers(columns)), NPU_F32, {0, 1});
+      k.add(k.block(rows * columns, dtype), dtype, {columns, 1});
+      k.with(
+          "program p(x, row, column, out)\neach:\n  %x = load x : f32\n  %r = load row : f32\n"
+          "  %c = load column : f32\n  %a = abs %x\n  %m = max %a, %r\n  %s = add %m, %c\n  store out, %s\n");
+      expect(k, std::to_string(columns) + " columns");
+    }
+}
+
+TEST(large_results_of_a_reduction) {
+  // The last segment is a norm, which is one kernel; what a later segment reads again is not streamed.
+  for (bool again : {false, true}) {
+    const int64_t rows = 900, columns = 2500;
+    Case k(NPU_REDUCE, {rows, columns}, 1);
+    k.add(k.block(whole_numbers(rows * columns)), NPU_F32, {columns, 1});
+    k.add(k.block(whole_numbers(columns)), NPU_F32, {0, 1});
+    k.add(k.block(rows * columns, NPU_F32), NPU_F32, {columns, 1});
+    k.with((std::string("program p(x, weight, out)\neach:\n  %x = load x : f32\n  %f = fold max %x\neach:\n") +
+            "  %y = load x : f32\n  %d = sub %y, %f\n  %n = mul %d, %f\n  %w = load weight : f32\n"
+            "  %s = mul %n, %w\n  %r = add %s, %w\n  store out, %r\n" +
+            (again ? "  %g = fold min %r\neach:\n  %z = load out : f32\n  %t = sub %z, %g\n  store out, %t\n" : ""))
+               .c_str());
+    expect(k, again ? "read again" : "written once");
+  }
+}
