@@ -67,7 +67,6 @@ Frame& prepare(const Job& job, FailureSink& sink, int64_t block, int extra) {
   f.acc = nullptr;
   f.direct_stores = true;
   f.streams = 0;
-  f.streamed = kNone;
   f.in_combine = false;
   f.hoists = false;
   f.part = 0;

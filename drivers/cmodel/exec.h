@@ -47,7 +47,6 @@ struct Frame {
   int acc_dtype = 0;
   bool direct_stores = true;  // kernels may write straight to outputs
   uint64_t streams = 0;       // operands, by bit, whose stores bypass the caches
-  int streamed = -1;          // a store whose values went out while they were computed
   bool in_combine = false;
   bool hoists = false;          // values with a set `fixed` are there already
   int64_t part = 0, parts = 1;  // SCATTER: store_at writes this part of each operand only
@@ -58,6 +57,7 @@ struct Frame {
   uint64_t scalar[NPU_MAX_INSTRS];
   const int64_t* row_part[NPU_MAX_INSTRS];  // of values that are kSum
   bool fixed[NPU_MAX_INSTRS];
+  bool streamed[NPU_MAX_INSTRS] = {};  // stores of this tile whose values went out while they were computed
 
   char* slot(int number) const { return slots + number * slot_bytes; }
   // Two slots behind those of the plan, for conversions; more with index 2, 3, ... as asked for in prepare().

@@ -100,25 +100,36 @@ void run_group(Frame& f, const Group& group, const Tile& tile) {
     }
   }
   char* out[kLoopPointers];
+  StreamTarget stream[kLoopPointers];
+  bool streams = false;
   for (int k = 0; k < outputs; ++k) {
     const int id = group.outputs[k];
     const Op& op = plan.ops[id];
+    if (varies) stream[k] = stream_target(f, op, tile);
+    streams |= stream[k].at != nullptr;
     out[k] = varies && op.store != kNone ? direct_target(f, op, tile) : nullptr;
     if (!out[k]) out[k] = both == 0 ? reinterpret_cast<char*>(&f.scalar[id]) : f.slot(op.slot);
     size[inputs + k] = op.dtype == NPU_BOOL ? 1 : 4;
     f.val[id] = {out[k], both == 0, varies ? kBoth : static_cast<Axis>(both)};
   }
+  const int64_t piece = streams ? kStreamBlock / 4 : n;
+  int64_t done = 0;  // streamed
   for (int64_t r = 0; r < rows; ++r) {
-    for (int k = 0; k < inputs; ++k) {
-      const char* from = base[k] + r * row_step[k];
-      if (per_row[k]) {
-        copies[k].set(from, size[k] == 1);
-        from = copies[k].bytes;
+    for (int k = 0; k < inputs; ++k)
+      if (per_row[k]) copies[k].set(base[k] + r * row_step[k], size[k] == 1);
+    for (int64_t c = 0; c < n; c += piece) {
+      for (int k = 0; k < inputs; ++k) {
+        const char* from = per_row[k] ? copies[k].bytes : base[k] + r * row_step[k];
+        args.pointer[k] = const_cast<char*>(from) + c / kLanes * args.step[k];
       }
-      args.pointer[k] = const_cast<char*>(from);
+      for (int k = 0; k < outputs; ++k) args.pointer[inputs + k] = out[k] + (r * n + c) * size[inputs + k];
+      const int64_t m = std::min(piece, n - c), end = r * n + c + m;
+      (*group.code)(args, m);
+      if (!streams || (end - done < piece && end < rows * n)) continue;
+      for (int k = 0; k < outputs; ++k)
+        if (stream[k].at) stream[k].write(f, out[k], size[inputs + k] == 1 ? 0 : 2, done, end);
+      done = end;
     }
-    for (int k = 0; k < outputs; ++k) args.pointer[inputs + k] = out[k] + r * n * size[inputs + k];
-    (*group.code)(args, n);
   }
 }
 

@@ -171,7 +171,7 @@ StreamTarget stream_target(Frame& f, const Op& op, const Tile& t) {
   const Place p = place(f, store, t);
   if (!is_dense(p, t)) return {};
   const int to = p.operand->dtype;
-  f.streamed = op.store;
+  f.streamed[op.store] = true;
   return {p.at, p.log_size, to == op.dtype && to != NPU_BOOL ? nullptr : f.k->convert[op.dtype][to]};
 }
 
@@ -193,8 +193,8 @@ void load(Frame& f, int i, const Tile& t) {
 }
 
 void store(Frame& f, int i, const Tile& t) {
-  if (f.streamed == i) {
-    f.streamed = kNone;
+  if (f.streamed[i]) {
+    f.streamed[i] = false;
     return;
   }
   const Op& op = f.plan->ops[i];
