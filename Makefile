@@ -15,7 +15,7 @@ CPP := $(shell find csrc drivers include support tools tests -name '*.cpp' -o -n
 .PHONY: help build install test conformance operators demo bench sanitize format lint clean
 
 help:
-	@echo "make demo         train LeNet on npu:0, compare with the CPU, show native ops and fallbacks"
+	@echo "make demo         train LeNet on npu:0 and on the CPU; fine-tune a small Qwen2 with LoRA and let it generate"
 	@echo "make test         build and run the tests (TEST=tests/test_memory.py for a part)"
 	@echo "make conformance  PyTorch's op, module and optimizer databases, nine dtypes; report in build/conformance.html"
 	@echo "make operators    make docs/operators.md: what is native, decomposed, or still on the CPU"
@@ -61,6 +61,8 @@ operators: install
 
 demo: install
 	$(BIN)/python examples/lenet_digits.py
+	$(BIN)/python examples/lora_qwen.py --steps 100 --out build/lora
+	$(BIN)/python examples/generate_qwen.py --model build/lora/merged --prompt "The device " --check
 
 bench: install
 	$(BIN)/python -m torch_npu bench dispatch
