@@ -68,6 +68,7 @@ Frame& prepare(const Job& job, FailureSink& sink, int64_t block, int extra) {
   f.direct_stores = true;
   f.streams = 0;
   f.in_combine = false;
+  f.folding = false;
   f.hoists = false;
   f.part = 0;
   f.parts = 1;

@@ -16,7 +16,8 @@ constexpr int64_t kBlock = 2048;  // points of a tile at most: a few values of i
 
 // A value that varies along one direction of its tile only is held once per row or once per column.
 // An offset may be the sum of a value per row (Frame::row_part) and one per column.
-enum Axis : uint8_t { kBoth = 0, kRows = 1, kCols = 2, kSum = 3 };
+// What a compiled loop has added up is a count and as many doubles, one per row.
+enum Axis : uint8_t { kBoth = 0, kRows = 1, kCols = 2, kSum = 3, kTotals = 4 };
 
 struct Ref {
   char* ptr = nullptr;
@@ -48,6 +49,7 @@ struct Frame {
   bool direct_stores = true;  // kernels may write straight to outputs
   uint64_t streams = 0;       // operands, by bit, whose stores bypass the caches
   bool in_combine = false;
+  bool folding = false;  // compiled loops may add up what is folded
   bool hoists = false;          // values with a set `fixed` are there already
   int64_t part = 0, parts = 1;  // SCATTER: store_at writes this part of each operand only
   char* slots = nullptr;

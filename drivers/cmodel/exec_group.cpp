@@ -55,11 +55,17 @@ struct alignas(64) Copies {
   }
 };
 
+double total(const float* lanes) {
+  double sum = 0;
+  for (int i = 0; i < kLanes; ++i) sum += static_cast<double>(lanes[i]);
+  return sum;
+}
+
 }  // namespace
 
 void run_group(Frame& f, const Group& group, const Tile& tile) {
   const Plan& plan = *f.plan;
-  const int inputs = static_cast<int>(group.inputs.size()), outputs = static_cast<int>(group.outputs.size());
+  const int inputs = static_cast<int>(group.inputs.size());
   LoopArguments args;
   for (size_t k = 0; k < group.constants.size(); ++k)
     std::memcpy(&args.constant[k], &f.scalar[group.constants[k]], sizeof(float));
@@ -73,8 +79,9 @@ void run_group(Frame& f, const Group& group, const Tile& tile) {
   }
   const bool varies = both == 3;
   int64_t rows = 1, n = both == 0 ? 1 : both == kRows ? tile.rows : both == kCols ? tile.cols : tile.n;
-  if (varies && one_sided) {
-    if (tile.cols < kLanes) {
+  const bool folds = f.folding && group.folding && varies && (tile.cols >= kLanes || tile.rows == 1);
+  if (varies && (one_sided || folds)) {
+    if (tile.cols < kLanes && tile.rows > 1) {
       for (int id : group.inputs)
         if (!f.val[id].uniform) spread(f, id, tile);
     } else {
@@ -82,6 +89,9 @@ void run_group(Frame& f, const Group& group, const Tile& tile) {
       n = tile.cols;
     }
   }
+  const std::vector<int>& written = folds ? group.stored : group.outputs;
+  const int outputs = static_cast<int>(written.size());
+  const Code& code = folds ? *group.folding : *group.code;
   Copies copies[kLoopPointers];
   const char* base[kLoopPointers];
   int64_t row_step[kLoopPointers];
@@ -103,7 +113,7 @@ void run_group(Frame& f, const Group& group, const Tile& tile) {
   StreamTarget stream[kLoopPointers];
   bool streams = false;
   for (int k = 0; k < outputs; ++k) {
-    const int id = group.outputs[k];
+    const int id = written[k];
     const Op& op = plan.ops[id];
     if (varies) stream[k] = stream_target(f, op, tile);
     streams |= stream[k].at != nullptr;
@@ -111,6 +121,16 @@ void run_group(Frame& f, const Group& group, const Tile& tile) {
     if (!out[k]) out[k] = both == 0 ? reinterpret_cast<char*>(&f.scalar[id]) : f.slot(op.slot);
     size[inputs + k] = op.dtype == NPU_BOOL ? 1 : 4;
     f.val[id] = {out[k], both == 0, varies ? kBoth : static_cast<Axis>(both)};
+  }
+  const size_t sums = folds ? group.folds.size() : 0;
+  double* totals[NPU_MAX_FOLDS];
+  for (size_t k = 0; k < sums; ++k) {
+    const int id = plan.ops[group.folds[k]].a;
+    char* slot = f.slot(plan.ops[id].slot);
+    totals[k] = reinterpret_cast<double*>(slot);
+    std::fill_n(totals[k], rows + 1, 0.0);
+    *totals[k]++ = static_cast<double>(rows);
+    f.val[id] = {slot, false, kTotals};
   }
   const int64_t piece = streams ? kStreamBlock / 4 : n;
   int64_t done = 0;  // streamed
@@ -124,13 +144,16 @@ void run_group(Frame& f, const Group& group, const Tile& tile) {
       }
       for (int k = 0; k < outputs; ++k) args.pointer[inputs + k] = out[k] + (r * n + c) * size[inputs + k];
       const int64_t m = std::min(piece, n - c), end = r * n + c + m;
-      (*group.code)(args, m);
+      code(args, m);
+      for (size_t k = 0; k < sums; ++k) totals[k][r] += total(args.sums[k]);
       if (!streams || (end - done < piece && end < rows * n)) continue;
       for (int k = 0; k < outputs; ++k)
         if (stream[k].at) stream[k].write(f, out[k], size[inputs + k] == 1 ? 0 : 2, done, end);
       done = end;
     }
   }
+  if (!folds)
+    for (int fold : group.folds) spread(f, plan.ops[fold].a, tile);
 }
 
 }  // namespace cmodel

@@ -198,6 +198,12 @@ void accumulate(Frame& f, const FoldPlan& fold, Acc* acc, int64_t rows, int64_t 
   const Op& op = f.plan->ops[fold.at];
   const int64_t n = rows * cols;
   const uint16_t ids[] = {op.a, op.b, op.c};
+  if (f.val[op.a].axis == kTotals) {
+    const double* totals = reinterpret_cast<const double*>(f.val[op.a].ptr);
+    const int64_t count = static_cast<int64_t>(*totals++);
+    for (int64_t r = 0; r < count; ++r) acc[rows == 1 ? 0 : r].sum += totals[r];
+    return;
+  }
   const Ref mask = op.mask == NPU_NO_VALUE ? Ref{} : f.val[op.mask];
   if (mask.ptr && mask.uniform && !*mask.ptr) return;
   const bool masked = mask.ptr && !mask.uniform;

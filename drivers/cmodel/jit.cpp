@@ -88,18 +88,20 @@ constexpr int kTailMask = 1, kSpareMask = 7, kSpare = 31;  // k1, k7, zmm31
 
 class Compiler {
  public:
-  Compiler(const std::vector<npu_instr>& in, const Group& group) : in_(in), group_(group) {
+  Compiler(const std::vector<npu_instr>& in, const Group& group, const std::vector<int>& outputs,
+           const std::vector<int>& folds)
+      : in_(in), group_(group), outputs_(outputs), folds_(folds) {
     last_.assign(in.size(), -1);
     place_.assign(in.size(), -1);
     for (int i : group.members) each_argument(in[i], [&](int id) { last_[id] = i; });
-    for (int i : group.outputs) last_[i] = static_cast<int>(in.size());
+    for (int i : outputs) last_[i] = static_cast<int>(in.size());
     for (int i : group.constants) last_[i] = static_cast<int>(in.size());
   }
 
   bool run(std::vector<uint8_t>& code) {
     for (int k = 0; k < 31; ++k) free_values_.push_back(30 - k);
     for (int k = 6; k >= 2; --k) free_masks_.push_back(k);
-    const int pointers = static_cast<int>(group_.inputs.size() + group_.outputs.size());
+    const int pointers = static_cast<int>(group_.inputs.size() + outputs_.size());
     const int saved = std::max(pointers, kFirstSaved);
     for (int k = kFirstSaved; k < saved; ++k) e_.push(kPointerRegister[k]);
     for (int k = 0; k < pointers; ++k) e_.load_pointer(kPointerRegister[k], kRdi, 8 * k);
@@ -111,8 +113,9 @@ class Compiler {
     sign_ = fixed(needs({NPU_OP_NEG, NPU_OP_ABS}), 0x80000000u);
     one_ = fixed(needs({NPU_OP_RSQRT, NPU_OP_RECIPROCAL}), 0x3f800000u);
     bool bytes = false;
-    for (int i : group_.outputs) bytes |= in_[i].dtype == NPU_BOOL;
+    for (int i : outputs_) bytes |= in_[i].dtype == NPU_BOOL;
     ones_ = fixed(bytes, 0x01010101u);
+    for (size_t k = 0; k < folds_.size(); ++k) sums_.push_back(fixed(true, 0));
     if (failed_) return false;
     e_.compare(kRdx, 16);
     const size_t short_one = e_.jump(Encoder::kLess);
@@ -128,6 +131,7 @@ class Compiler {
     e_.mask_of_rest();
     body(kTailMask);
     e_.land(done);
+    for (size_t k = 0; k < folds_.size(); ++k) e_.store_at(kRsi, sums_at(k), sums_[k]);
     for (int k = saved - 1; k >= kFirstSaved; --k) e_.pop(kPointerRegister[k]);
     e_.finish();
     code = std::move(e_.code);
@@ -141,6 +145,8 @@ class Compiler {
       if (id != NPU_NO_VALUE) f(id);
   }
   static int32_t constant_at(size_t k) { return static_cast<int32_t>(offsetof(LoopArguments, constant) + 4 * k); }
+
+  static int32_t sums_at(size_t k) { return static_cast<int32_t>(offsetof(LoopArguments, sums) + 64 * k); }
 
   bool needs(std::initializer_list<int> ops) const {
     return std::any_of(group_.members.begin(), group_.members.end(),
@@ -190,12 +196,14 @@ class Compiler {
       if (failed_) return;
       place_[i] = to;
       emit(in, to, arg[0], arg[1], arg[2]);
+      for (size_t k = 0; k < folds_.size(); ++k)
+        if (in_[folds_[k]].a == i) e_.op(Encoder::kAdd, sums_[k], sums_[k], to, mask);
       each_argument(in, [&](int id) { release(id, i); });
       release(i, i);  // a value that nobody reads
     }
     // Everything is loaded by now: an output may lie where an input does.
-    for (size_t k = 0; k < group_.outputs.size(); ++k) {
-      const int i = group_.outputs[k], pointer = kPointerRegister[group_.inputs.size() + k];
+    for (size_t k = 0; k < outputs_.size(); ++k) {
+      const int i = outputs_[k], pointer = kPointerRegister[group_.inputs.size() + k];
       if (in_[i].dtype == NPU_BOOL) {
         e_.keep_bytes(kSpare, ones_, place_[i]);
         e_.store_bytes(pointer, kSpare, mask);
@@ -203,7 +211,7 @@ class Compiler {
         e_.store(pointer, place_[i], mask);
       }
     }
-    for (int i : group_.outputs) {
+    for (int i : outputs_) {
       registers_of(i).push_back(place_[i]);
       place_[i] = -1;
     }
@@ -219,8 +227,8 @@ class Compiler {
     const size_t inputs = group_.inputs.size();
     for (size_t k = 0; k < inputs; ++k)
       e_.add_memory(kPointerRegister[k], kRsi, static_cast<int32_t>(offsetof(LoopArguments, step) + 8 * k));
-    for (size_t k = 0; k < group_.outputs.size(); ++k)
-      e_.add(kPointerRegister[inputs + k], in_[group_.outputs[k]].dtype == NPU_BOOL ? 16 : 64);
+    for (size_t k = 0; k < outputs_.size(); ++k)
+      e_.add(kPointerRegister[inputs + k], in_[outputs_[k]].dtype == NPU_BOOL ? 16 : 64);
   }
 
   // min and max of the processor return their second argument if either is NaN or both are zeros. The result is b
@@ -301,6 +309,8 @@ class Compiler {
 
   const std::vector<npu_instr>& in_;
   const Group& group_;
+  const std::vector<int>&outputs_, &folds_;
+  std::vector<int> sums_;  // registers, of each fold
   Encoder e_;
   std::vector<int> last_, place_;
   std::vector<int> free_values_, free_masks_;
@@ -314,9 +324,13 @@ bool compile(const std::vector<npu_instr>& in, Group& group) {
   if (group.inputs.size() + group.outputs.size() > kLoopPointers || group.constants.size() > kLoopConstants)
     return false;
   std::vector<uint8_t> code;
-  if (!Compiler(in, group).run(code)) return false;
+  if (!Compiler(in, group, group.outputs, {}).run(code)) return false;
   group.code = Code::make(code);
-  return group.code != nullptr;
+  if (!group.code) return false;
+  if (group.folds.empty()) return true;
+  if (Compiler(in, group, group.stored, group.folds).run(code)) group.folding = Code::make(code);
+  if (!group.folding) group.folds.clear();
+  return true;
 }
 
 }  // namespace cmodel

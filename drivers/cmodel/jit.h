@@ -18,6 +18,7 @@ struct LoopArguments {
   char* pointer[kLoopPointers];
   int64_t step[kLoopPointers];  // of inputs, in bytes per 16 points: 0 for sixteen copies of one value
   float constant[kLoopConstants];
+  float sums[NPU_MAX_FOLDS][16];  // of each fold; written, not added to
 };
 
 class Code {
@@ -39,12 +40,15 @@ class Code {
 struct Group {
   std::vector<int> members, inputs, constants, outputs;  // instructions; outputs are members that others read
   std::unique_ptr<Code> code;
+  // A second loop that adds up what F32 sums fold, instead of writing it: for rows that are folded one by one.
+  std::vector<int> folds, stored;  // folds, and the outputs that are none of their arguments
+  std::unique_ptr<Code> folding;
   int at() const { return members.back(); }
 };
 
 bool can_compile();                               // on this processor
 bool can_compile(const npu_instr& in, int type);  // `type`: of its first argument
-// Fills group.code. False: more values at once than there are registers, or no memory to execute.
+// Fills group.code, and group.folding if there are folds. False: more values at once than there are registers, or no memory to execute.
 bool compile(const std::vector<npu_instr>& in, Group& group);
 
 }  // namespace cmodel

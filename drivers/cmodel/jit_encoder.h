@@ -35,6 +35,7 @@ class Encoder {
   // Sixteen floats, or sixteen bytes, at the address in general register `base`.
   void load(int reg, int base, int mask) { memory(k0F, kNo, 0x10, reg, base, 0, mask, true, 2); }
   void store(int base, int reg, int mask) { memory(k0F, kNo, 0x11, reg, base, 0, mask, false, 2); }
+  void store_at(int base, int32_t offset, int reg) { memory(k0F, kNo, 0x11, reg, base, offset, 0, false, 2); }
   void load_bytes(int reg, int base, int mask) { memory(k0F, kF2, 0x6f, reg, base, 0, mask, true, 0); }
   void store_bytes(int base, int reg, int mask) { memory(k0F, kF2, 0x7f, reg, base, 0, mask, false, 0); }
   void broadcast(int reg, int base, int32_t offset) { memory(k0F38, k66, 0x18, reg, base, offset, 0, false, 2); }

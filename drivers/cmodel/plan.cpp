@@ -74,7 +74,7 @@ class Planner {
     place_groups();
     for (Segment& segment : plan_.segments) {
       find_row_values(segment);
-      if (segment.kind == NPU_SEGMENT_EACH && plan_.groups.empty()) fuse(segment);
+      if (segment.kind == NPU_SEGMENT_EACH && !has_group(segment)) fuse(segment);
       if (segment.kind == NPU_SEGMENT_EACH) find_addresses(segment);
       if (segment.kind == NPU_SEGMENT_EACH) pair_philox(segment);
       if (segment.kind == NPU_SEGMENT_EACH)
@@ -234,7 +234,8 @@ class Planner {
         if (in_[i].op == NPU_OP_GET) return;
         const bool foreign = segment_of_[id] != self || in_[id].op == NPU_OP_GET;
         if (!foreign) return;
-        segment.row_values_computed &= plan_.ops[i].step == Step::kCompute && in_[i].mask == NPU_NO_VALUE;
+        segment.row_values_computed &=
+            (plan_.ops[i].step == Step::kCompute || group_of_[i] != kNone) && in_[i].mask == NPU_NO_VALUE;
         if (std::find(segment.row_values.begin(), segment.row_values.end(), id) == segment.row_values.end())
           segment.row_values.push_back(id);
       });
@@ -253,7 +254,12 @@ class Planner {
       plan_.ops[group.at()].step = Step::kGroup;
       plan_.ops[group.at()].d = static_cast<uint16_t>(g);
       for (int i : group.inputs) last_[i] = std::max(last_[i], group.at());
+      for (int i : group.folds) plan_.ops[i].step = Step::kNothing;
     }
+  }
+  bool has_group(const Segment& segment) const {
+    return std::any_of(plan_.groups.begin(), plan_.groups.end(),
+                       [&](const Group& group) { return group.at() >= segment.begin && group.at() < segment.end; });
   }
   int defined_at(int i) const { return group_of_[i] == kNone ? i : plan_.groups[group_of_[i]].at(); }
 
@@ -543,7 +549,7 @@ class Planner {
 // Passes over a tile.
 static int passes(const Plan& plan) {
   return static_cast<int>(std::count_if(plan.ops.begin(), plan.ops.end(), [](const Op& op) {
-    return op.step == Step::kCompute || op.step == Step::kNormalize || op.step == Step::kGroup;
+    return op.step == Step::kCompute || op.step == Step::kNormalize || op.step == Step::kGroup || op.step == Step::kFold;
   }));
 }
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "support/op_info.h"
+
 namespace cmodel {
 namespace {
 
@@ -28,12 +30,24 @@ class Builder {
   }
 
   std::vector<Group> run() {
-    for (size_t i = 1; i < in_.size(); ++i) {
+    bool each = true;
+    for (size_t i = 0; i < in_.size(); ++i) {
       const npu_instr& in = in_[i];
+      if (in.op == NPU_OP_SEGMENT) {
+        close();
+        each = in.imm == NPU_SEGMENT_EACH;
+      }
+      if (!each) continue;
       if (in.dtype != NPU_DTYPE_NONE && in.a != NPU_NO_VALUE && in.mask == NPU_NO_VALUE &&
           can_compile(in, in_[in.a].dtype)) {
         open_.push_back(static_cast<int>(i));
         member_[i] = true;
+        continue;
+      }
+      // Folds read what they fold when the segment is through.
+      if (in.op == NPU_OP_FOLD && npu::fold_kind(in) == NPU_FOLD_SUM && in.dtype == NPU_F32 &&
+          in.mask == NPU_NO_VALUE && member_[in.a]) {
+        folds_.push_back(static_cast<int>(i));
         continue;
       }
       // The open group runs where its last member stands; what reads one of its values has to come behind that.
@@ -50,12 +64,13 @@ class Builder {
     for (int i : open_) member_[i] = false;
     build(open_);
     open_.clear();
+    folds_.clear();
   }
 
   // One loop, or two if it has too many values for one.
   void build(const std::vector<int>& members) {
-    if (members.size() < 2) return;
     Group group = group_of(members);
+    if (members.size() + group.folds.size() < 2) return;
     if (compile(in_, group)) {
       groups_.push_back(std::move(group));
       return;
@@ -79,8 +94,18 @@ class Builder {
     for (int i : members)
       if (std::any_of(uses_[i].begin(), uses_[i].end(), [&](int user) { return !has(members, user); }))
         group.outputs.push_back(i);
+    // What only sums read need not be written down; each sum of a loop is of another value.
+    for (int i : folds_) {
+      const uint16_t id = in_[i].a;
+      const bool only = std::all_of(uses_[id].begin(), uses_[id].end(),
+                                    [&](int user) { return has(members, user) || user == i; });
+      if (has(members, id) && only) group.folds.push_back(i);
+    }
     // Of two outputs that are stored to one place, the one that is stored last stays.
     std::stable_sort(group.outputs.begin(), group.outputs.end(), [&](int a, int b) { return stored(a) < stored(b); });
+    for (int i : group.outputs)
+      if (std::none_of(group.folds.begin(), group.folds.end(), [&](int fold) { return in_[fold].a == i; }))
+        group.stored.push_back(i);
     return group;
   }
 
@@ -93,13 +118,14 @@ class Builder {
   const std::vector<npu_instr>& in_;
   std::vector<char> member_;
   std::vector<std::vector<int>> uses_;
-  std::vector<int> open_;
+  std::vector<int> open_, folds_;
   std::vector<Group> groups_;
 };
 
 }  // namespace
 
 std::vector<npu_instr> stores_last(const std::vector<npu_instr>& in) {
+  if (std::count_if(in.begin(), in.end(), [](const npu_instr& i) { return i.op == NPU_OP_SEGMENT; }) != 1) return in;
   // Not a store whose operand is loaded again behind it.
   std::vector<char> stays(NPU_MAX_OPERANDS), stored(NPU_MAX_OPERANDS);
   for (const npu_instr& i : in) {
@@ -121,12 +147,9 @@ std::vector<npu_instr> stores_last(const std::vector<npu_instr>& in) {
 }
 
 std::vector<Group> find_groups(const std::vector<npu_instr>& in) {
-  int segments = 0;
-  for (const npu_instr& i : in) {
-    segments += i.op == NPU_OP_SEGMENT;
-    if (i.op == NPU_OP_STORE_AT) return {};
-  }
-  if (segments != 1 || !can_compile()) return {};
+  for (const npu_instr& i : in)
+    if (i.op == NPU_OP_STORE_AT || i.op == NPU_OP_SCAN) return {};
+  if (!can_compile()) return {};
   return Builder(in).run();
 }
 

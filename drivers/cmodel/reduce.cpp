@@ -153,6 +153,7 @@ class Reduce {
   Frame& frame() const {
     Frame& f = prepare(job_, sink_, kBlock, extra_);
     f.streams = streams_;
+    f.folding = true;
     return f;
   }
 
@@ -329,6 +330,7 @@ class Reduce {
   // One tile of kept points; the folded points one after the other.
   void run_lanes(const Tiling& tiling, int64_t index) {
     Frame& f = frame();
+    f.folding = false;
     Tile row, each;
     tiling.at(index, nullptr, row);
     for (size_t s = 0; s < plan_.segments.size(); ++s) {
