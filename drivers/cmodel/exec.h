@@ -49,7 +49,7 @@ struct Frame {
   bool direct_stores = true;  // kernels may write straight to outputs
   uint64_t streams = 0;       // operands, by bit, whose stores bypass the caches
   bool in_combine = false;
-  bool folding = false;  // compiled loops may add up what is folded
+  bool folding = false;         // compiled loops may add up what is folded
   bool hoists = false;          // values with a set `fixed` are there already
   int64_t part = 0, parts = 1;  // SCATTER: store_at writes this part of each operand only
   char* slots = nullptr;

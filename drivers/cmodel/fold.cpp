@@ -157,7 +157,7 @@ uint64_t identity_bits(int fold, int dtype) {
 }
 
 void accumulate_plain(const Kernels& k, const FoldPlan& fold, Acc& acc, const char* values, int64_t n, int64_t index,
-                      int64_t step) {
+                      int64_t step, const char* next) {
   const int dtype = fold.member_dtype[0], log_size = log_size_of(dtype);
   const TypeClass cls = type_class(dtype);
   for (int64_t i = 0; i < n; i += kPlainBlock) {
@@ -165,7 +165,7 @@ void accumulate_plain(const Kernels& k, const FoldPlan& fold, Acc& acc, const ch
     const int64_t m = std::min(kPlainBlock, n - i);
     if (fold.kind == NPU_FOLD_WELFORD) {
       double mean, m2;
-      k.moments[cls](&mean, &m2, from, m);
+      k.moments[cls](&mean, &m2, from, m, next && i + m < n ? from + (m << log_size) : next);
       welford_merge(acc.member, mean, m2, static_cast<double>(m));
       continue;
     }

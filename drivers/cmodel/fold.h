@@ -25,9 +25,9 @@ void accumulate(Frame& frame, const FoldPlan& fold, Acc* acc, int64_t rows, int6
 // Up to this many values are one call of a kernel: few enough that its partial results stay accurate.
 constexpr int64_t kPlainBlock = 4096;
 // Folds n values of the member's type that lie side by side in memory; the fold has no mask, and no second argument
-// but the index of argmax and argmin, which is index + i * step.
+// but the index of argmax and argmin, which is index + i * step. `next`: what will be folded behind these.
 void accumulate_plain(const Kernels& k, const FoldPlan& fold, Acc& acc, const char* values, int64_t n,
-                      int64_t index = 0, int64_t step = 0);
+                      int64_t index = 0, int64_t step = 0, const char* next = nullptr);
 void merge(Frame& frame, const FoldPlan& fold, Acc& acc, const Acc& right);
 // Writes member k to out[k] + row * size.
 void finish(const FoldPlan& fold, const Acc& acc, char* const* out, int64_t row);

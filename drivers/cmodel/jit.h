@@ -48,7 +48,8 @@ struct Group {
 
 bool can_compile();                               // on this processor
 bool can_compile(const npu_instr& in, int type);  // `type`: of its first argument
-// Fills group.code, and group.folding if there are folds. False: more values at once than there are registers, or no memory to execute.
+// Fills group.code, and group.folding if there are folds. False: more values at once than there are registers, or no
+// memory to execute.
 bool compile(const std::vector<npu_instr>& in, Group& group);
 
 }  // namespace cmodel

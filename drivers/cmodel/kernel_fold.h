@@ -225,26 +225,32 @@ void arg_lanes(void* best, int64_t* at, const void* in, const int64_t* index, co
 }
 
 template <class T>
-void moments(double* mean, double* m2, const void* in, int64_t n) {
+void moments(double* mean, double* m2, const void* in, int64_t n, const void* next) {
   const T* a = static_cast<const T*>(in);
+  // The second pass finds its values in the first cache: time to ask memory for the next ones.
+  const T* ahead = next ? static_cast<const T*>(next) : a;
   T sum;
   fold_wide<FoldSum, T>(&sum, in, n);
   const double center = static_cast<double>(sum) / static_cast<double>(n);
   const T c = static_cast<T>(center);
   typedef T Vector __attribute__((vector_size(64)));
   typedef T Loose __attribute__((vector_size(64), aligned(1), may_alias));
-  constexpr int64_t w = 64 / sizeof(T);
-  Vector s0{}, s1{}, d0{}, d1{};
+  constexpr int64_t w = 64 / sizeof(T), kChains = 4;
+  Vector square[kChains] = {}, plain[kChains] = {};
   int64_t i = 0;
-  for (; i + 2 * w <= n; i += 2 * w) {
-    Vector x = *reinterpret_cast<const Loose*>(a + i) - c, y = *reinterpret_cast<const Loose*>(a + i + w) - c;
-    s0 += x * x;
-    s1 += y * y;
-    d0 += x;
-    d1 += y;
+  for (; i + kChains * w <= n; i += kChains * w)
+    for (int64_t k = 0; k < kChains; ++k) {
+      __builtin_prefetch(ahead + i + k * w);
+      const Vector x = *reinterpret_cast<const Loose*>(a + i + k * w) - c;
+      square[k] += x * x;
+      plain[k] += x;
+    }
+  for (; i + w <= n; i += w) {
+    const Vector x = *reinterpret_cast<const Loose*>(a + i) - c;
+    square[0] += x * x;
+    plain[0] += x;
   }
-  s0 += s1;
-  d0 += d1;
+  const Vector s = (square[0] + square[1]) + (square[2] + square[3]), d = (plain[0] + plain[1]) + (plain[2] + plain[3]);
   double squares = 0, drift = 0;
   for (; i < n; ++i) {
     const T x = a[i] - c;
@@ -254,8 +260,8 @@ void moments(double* mean, double* m2, const void* in, int64_t n) {
   // Four chains each: the additions of one would wait for each other.
   double parts[4] = {}, drifts[4] = {};
   for (int64_t k = 0; k < w; ++k) {
-    parts[k % 4] += static_cast<double>(s0[k]);
-    drifts[k % 4] += static_cast<double>(d0[k]);
+    parts[k % 4] += static_cast<double>(s[k]);
+    drifts[k % 4] += static_cast<double>(d[k]);
   }
   squares += (parts[0] + parts[1]) + (parts[2] + parts[3]);
   drift += (drifts[0] + drifts[1]) + (drifts[2] + drifts[3]);

@@ -39,8 +39,8 @@ using ArgFold = void (*)(void* value, int64_t* at, const void* in, const int64_t
                          int64_t n);
 // Element-wise: (x, index) takes the place of (best, at) where it is the better extreme and the mask, if any, is set.
 using ArgLanes = void (*)(void* best, int64_t* at, const void* x, const int64_t* index, const char* mask, int64_t n);
-// Mean and sum of squared deviations of n values.
-using Moments = void (*)(double* mean, double* m2, const void* in, int64_t n);
+// Mean and sum of squared deviations of n values. `next`: n more that will be read soon, or null.
+using Moments = void (*)(double* mean, double* m2, const void* in, int64_t n, const void* next);
 // Element-wise Welford step: `count` includes the new values.
 using WelfordLanes = void (*)(void* mean, void* m2, const void* in, int64_t n, double count);
 // Copies between dense and strided memory, by element size. Strides in elements.

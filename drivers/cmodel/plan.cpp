@@ -549,7 +549,8 @@ class Planner {
 // Passes over a tile.
 static int passes(const Plan& plan) {
   return static_cast<int>(std::count_if(plan.ops.begin(), plan.ops.end(), [](const Op& op) {
-    return op.step == Step::kCompute || op.step == Step::kNormalize || op.step == Step::kGroup || op.step == Step::kFold;
+    return op.step == Step::kCompute || op.step == Step::kNormalize || op.step == Step::kGroup ||
+           op.step == Step::kFold;
   }));
 }
 

@@ -97,8 +97,8 @@ class Builder {
     // What only sums read need not be written down; each sum of a loop is of another value.
     for (int i : folds_) {
       const uint16_t id = in_[i].a;
-      const bool only = std::all_of(uses_[id].begin(), uses_[id].end(),
-                                    [&](int user) { return has(members, user) || user == i; });
+      const bool only =
+          std::all_of(uses_[id].begin(), uses_[id].end(), [&](int user) { return has(members, user) || user == i; });
       if (has(members, id) && only) group.folds.push_back(i);
     }
     // Of two outputs that are stored to one place, the one that is stored last stays.

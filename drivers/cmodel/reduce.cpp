@@ -14,7 +14,8 @@
 namespace cmodel {
 namespace {
 
-constexpr int kMaxPieces = 32;  // of one row, in a fixed order: results do not depend on who ran first
+constexpr int64_t kFarPoints = 1 << 19;  // as many values are not in the second cache: the next row is fetched ahead
+constexpr int kMaxPieces = 32;           // of one row, in a fixed order: results do not depend on who ran first
 
 class Reduce {
  public:
@@ -197,8 +198,11 @@ class Reduce {
       const int log_size = log_size_of(segment.folds[0].member_dtype[0]);
       int64_t index = 0, step = 0;
       plain_index(segment, base, from, &index, &step);
-      return accumulate_plain(*f.k, segment.folds[0], acc[0], plain_values(segment, base) + (from << log_size),
-                              to - from, index, step);
+      const char* values = plain_values(segment, base) + (from << log_size);
+      const int64_t row_stride = kept_.rank ? kept_.stride[kept_.rank - 1][plan_.ops[segment.plain_load].view] : 0;
+      const bool fetch = to - from <= kPlainBlock && inner_.total * kept_.total >= kFarPoints;
+      return accumulate_plain(*f.k, segment.folds[0], acc[0], values, to - from, index, step,
+                              fetch ? values + row_stride * (int64_t{1} << log_size) : nullptr);
     }
     Tile tile;
     for (int64_t i = first; i < last; ++i) {
