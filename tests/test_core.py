@@ -211,3 +211,29 @@ def test_a_wrong_table_is_refused_with_a_sentence(python, tmp_path, change, sent
     available, error = python(code, TORCH_NPU_DRIVER=str(library)).lines()[:2]
     assert available == "False"
     assert sentence in error and str(library) in error
+
+
+def test_the_event_profiler_times_ops_on_the_device(cmodel):
+    x = torch.randn(256, 256, device="npu")
+    with torch.autograd.profiler.profile(use_device="npu") as profile:
+        x @ x
+    (mm,) = [e for e in profile.key_averages() if e.key == "aten::mm"]
+    assert 0 < mm.device_time_total < 1e6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.complex64])
+def test_a_large_tensor_prints_as_on_the_cpu_and_stays_where_it_is(dtype, monkeypatch):
+    x = torch.arange(40_000).reshape(200, 200).to(dtype)
+    y = x.to("npu")
+    monkeypatch.setattr(torch.Tensor, "cpu", smaller_than(2000, torch.Tensor.cpu))
+    assert str(y).replace(", device='npu:0'", "").replace("\n       dtype", " dtype") == str(x).replace(
+        "\n       dtype", " dtype"
+    )
+
+
+def smaller_than(limit, cpu):
+    def checked(self, *arguments):
+        assert self.numel() < limit
+        return cpu(self, *arguments)
+
+    return checked

@@ -31,6 +31,18 @@ def test_memory_of_a_device_that_is_not_there():
         torch.npu.memory_allocated(99)
 
 
+@pytest.mark.parametrize("call", [torch.npu.set_device, torch.npu.synchronize, torch.npu.memory_allocated])
+def test_an_index_beyond_eight_bits(call):
+    with pytest.raises(RuntimeError, match=r"expected an npu device index from 0 to \d+, got 256"):
+        call(256)
+
+
+def test_an_index_found_late_says_how_to_find_its_line(cmodel):
+    row = torch.arange(3, device="npu")[torch.tensor([9], device="npu")]
+    with pytest.raises(IndexError, match=r"aten::index.*index 9 is out of bounds.*TORCH_NPU_BLOCKING=1"):
+        row.cpu()
+
+
 def test_mixed_devices_are_refused_by_name(two_devices):
     a, b = torch.ones(2, device="npu:0"), torch.ones(2, device="npu:1")
     for x, y in ((a, torch.ones(2)), (a, b)):

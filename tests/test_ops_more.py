@@ -253,3 +253,17 @@ def test_wrong_calls_are_refused_as_on_the_cpu():
         with pytest.raises(RuntimeError) as got:
             call("npu")
         assert str(got.value).splitlines()[0] == str(want.value).splitlines()[0]
+
+
+def test_repeats_that_cannot_be_are_refused(cmodel):
+    x = torch.arange(3, device="npu")
+
+    def repeat(*counts, size=None):
+        return torch.repeat_interleave(x, torch.tensor(counts, device="npu"), output_size=size).tolist()
+
+    with pytest.raises(RuntimeError, match="repeats can not be negative"):
+        repeat(3, -1, 2)
+    for size in (3, 5, 7):
+        with pytest.raises(IndexError, match="aten::repeat_interleave"):
+            repeat(2, 2, 2, size=size)
+    assert repeat(2, 0, 2, size=4) == repeat(2, 0, 2) == [0, 0, 2, 2]

@@ -120,6 +120,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   register_copied<ops::mvlgamma, ops::mvlgamma_out>(m);
   register_copied<ops::native_batch_norm, ops::native_batch_norm_out>(m);
   register_copied<ops::_native_batch_norm_legit, ops::_native_batch_norm_legit_out>(m);
+  register_copied<ops::_native_batch_norm_legit_no_stats, ops::_native_batch_norm_legit_no_stats_out>(m);
   register_native<ops::remainder_Scalar_Tensor, remainder_of_number>(m);
   register_native<ops::__ilshift___Scalar, shift_left_>(m);
   register_native<ops::__irshift___Scalar, shift_right_>(m);

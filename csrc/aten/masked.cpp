@@ -5,6 +5,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/masked_scatter_ops.h>
 #include <ATen/ops/masked_select_ops.h>
+#include <ATen/ops/min.h>
 #include <ATen/ops/nonzero_ops.h>
 #include <ATen/ops/nonzero_static_ops.h>
 #include <ATen/ops/repeat_interleave_ops.h>
@@ -242,16 +243,25 @@ at::Tensor& masked_scatter_(at::Tensor& self, const at::Tensor& mask, const at::
   return self;
 }
 
-// Where the copies of each element begin.
+// Where the copies of each element begin. A size that the caller gave is checked here, so that the host need not wait:
+// no end may lie behind it, and the last one not before it.
 TypedKernel k_repeat_starts(R"(
-program repeat_starts(repeats, end, out)
+program repeat_starts(repeats, end, out; size, last)
 each:
   %r = load repeats : i64
-  %end = load end : i64
+  %given = load end : i64
+  %one = const 1 : i64
+  %size = param size : i64
+  %room = add %size, %one
+  %end = check_index %given, %room, check
+  %reach = add %end, %one
   %start = sub %end, %r
   %zero = const 0 : i64
   %any = gt %r, %zero
   %i = index 0
+  %last = param last : i64
+  %ending = eq %i, %last
+  %full = check_index %size, %reach, check, mask %ending
   store_at out, %i, %start, mask %any
 )");
 
@@ -274,14 +284,21 @@ at::Tensor repeat_interleave(const at::Tensor& repeats, std::optional<int64_t> o
   }
   const at::Tensor counts = repeats.contiguous();
   const at::Tensor end = running(counts, k_running_sum.of(NPU_I64), label);
-  const int64_t total = output_size.value_or(-1) >= 0 ? *output_size : last(end);
-  TORCH_CHECK(total >= 0, "repeats can not be negative");
+  const bool given = output_size.value_or(-1) >= 0;
+  TORCH_CHECK(given || at::min(counts).item<int64_t>() >= 0, "repeats can not be negative");
+  const int64_t total = given ? *output_size : last(end);
   at::Tensor starts = at::zeros({total}, repeats.options());
   at::Tensor out = at::empty({total}, repeats.options());
   if (total == 0) {
     return out;
   }
-  Nest(NPU_SCATTER, label, counts.sizes()).with(counts).with(end).with(starts, {0}).run(k_repeat_starts.of(NPU_I64));
+  Nest(NPU_SCATTER, label, counts.sizes())
+      .with(counts)
+      .with(end)
+      .with(starts, {0})
+      .integer(total)
+      .integer(counts.size(0) - 1)
+      .run(k_repeat_starts.of(NPU_I64));
   Nest(NPU_SCAN, label, {total}, 1).with(starts).with(out).run(k_running_max.of(NPU_I64));
   return out;
 }

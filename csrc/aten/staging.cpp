@@ -54,7 +54,7 @@ void read_bytes(c10::DeviceIndex index, void* dst, npu_addr src, uint64_t size, 
   npu_stream* stream = current_stream_handle(index);
   check(device, device.api->copy_to_host(stream, dst, src, size, flags), "copying from device to host");
   if (flags == 0) {
-    check(device, device.api->stream_synchronize(stream), "copying from device to host");
+    check_deferred(device, device.api->stream_synchronize(stream), "copying from device to host");
   }
 }
 

@@ -21,7 +21,7 @@ using caching::CachingCore;
 
 // One cache per opened device, for the life of the process: tensors may be freed after every static is gone.
 std::array<CachingCore*, kMaxDevices> g_cores{};
-std::array<std::atomic<double>, kMaxDevices> g_fractions{};  // 0: never set
+std::array<std::atomic<double>, kMaxDevices> g_fractions{};  // 1 + the fraction; 0: never set
 
 caching::Config read_config() {
   using Shared = c10::CachingAllocator::AcceleratorAllocatorConfig;
@@ -34,11 +34,15 @@ caching::Config read_config() {
   return config;
 }
 
-void apply_fraction(c10::DeviceIndex index) {
-  const double fraction = g_fractions[index].load();
-  const uint64_t total = opened_device(index).properties.total_memory;
-  g_cores[index]->set_limit(fraction > 0 && fraction < 1 ? static_cast<uint64_t>(fraction * static_cast<double>(total))
-                                                         : 0);
+double fraction_of(c10::DeviceIndex index) {
+  const double kept = g_fractions[index].load();
+  return kept > 0 ? kept - 1 : 1;
+}
+
+void apply_fraction(const Device& device) {
+  const double fraction = fraction_of(device.index), total = static_cast<double>(device.properties.total_memory);
+  // A limit of 0 is none, so nothing at all is a limit of one byte.
+  g_cores[device.index]->set_limit(fraction < 1 ? std::max<uint64_t>(static_cast<uint64_t>(fraction * total), 1) : 0);
 }
 
 c10::Device npu(int index) {
@@ -195,11 +199,7 @@ void check_index(c10::DeviceIndex index) {
 void open_memory(Device& device) {
   g_cores[device.index] =
       new CachingCore(device.api, device.handle, device.properties.alignment, device.index, &read_config);
-  const double fraction = g_fractions[device.index].load();
-  if (fraction > 0) {
-    g_cores[device.index]->set_limit(
-        fraction < 1 ? static_cast<uint64_t>(fraction * static_cast<double>(device.properties.total_memory)) : 0);
-  }
+  apply_fraction(device);
 }
 
 c10::DeviceAllocator* device_allocator() {
@@ -270,17 +270,15 @@ std::pair<uint64_t, uint64_t> memory_info(c10::DeviceIndex index) {
 }
 
 void set_memory_fraction(double fraction, c10::DeviceIndex index) {
-  TORCH_CHECK_VALUE(std::isfinite(fraction) && fraction > 0 && fraction <= 1,
-                    "expected a memory fraction above 0 and at most 1, got ", fraction);
+  TORCH_CHECK_VALUE(fraction >= 0 && fraction <= 1, "expected a memory fraction from 0 to 1, got ", fraction);
   check_index(index);
-  g_fractions[index] = fraction;
-  if (is_opened(index)) apply_fraction(index);
+  g_fractions[index] = 1 + fraction;
+  if (is_opened(index)) apply_fraction(opened_device(index));
 }
 
 double memory_fraction(c10::DeviceIndex index) {
   check_index(index);
-  const double fraction = g_fractions[index].load();
-  return fraction > 0 ? fraction : 1;
+  return fraction_of(index);
 }
 
 }  // namespace torch_npu

@@ -13,6 +13,7 @@
 #include "csrc/core/driver_loader.h"
 #include "csrc/core/internal.h"
 #include "csrc/core/thread_state.h"
+#include "support/driver_table.h"
 
 namespace torch_npu {
 
@@ -248,6 +249,9 @@ void throw_status(const Device& device, npu_status status, const char* doing, bo
   const char* reason = device.api->error_text();
   std::string text = "npu:" + std::to_string(device.index) + " (" + device.driver + "): " + doing +
                      " failed: " + (reason && *reason ? reason : "the driver gave no reason");
+  if (status != NPU_ERROR_MEMORY && status != NPU_ERROR_INDEX && status != NPU_UNSUPPORTED) {  // a class says those
+    text += std::string(" (") + npu::status_name(status) + ")";
+  }
   if (status == NPU_ERROR_DEVICE_LOST) {
     text += "; torch.npu.reset_device(" + std::to_string(device.index) + ") makes the device usable again";
   }

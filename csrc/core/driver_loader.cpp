@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "support/driver_table.h"
+
 namespace torch_npu {
 namespace {
 
 constexpr const char* kPrefix = "libnpu_";
 constexpr const char* kSuffix = ".so";
-// A driver of a lower minor version may have a shorter table, but never one that lacks a function of version 1.0.
-constexpr uint32_t kTableSize = offsetof(npu_driver, submit) + sizeof(npu_driver::submit);
 
 std::string in_quotes(const std::string& text) {
   return "\"" + text + "\"";
@@ -54,63 +54,6 @@ std::string path_of(const std::string& name) {
        "the path of a driver library (searched " + library_folder() + ")");
 }
 
-// The first function of the table that the contract demands and the driver leaves NULL.
-const char* missing_function(const npu_driver& api) {
-#define REQUIRED(function) \
-  if (!api.function) return #function
-  REQUIRED(error_text);
-  REQUIRED(open);
-  REQUIRED(close);
-  REQUIRED(device_count);
-  REQUIRED(device_open);
-  REQUIRED(device_close);
-  REQUIRED(device_properties);
-  REQUIRED(device_synchronize);
-  REQUIRED(device_reset);
-  REQUIRED(memory_info);
-  REQUIRED(memory_alloc);
-  REQUIRED(memory_free);
-  REQUIRED(host_alloc);
-  REQUIRED(host_free);
-  REQUIRED(copy_to_device);
-  REQUIRED(copy_to_host);
-  REQUIRED(copy_on_device);
-  REQUIRED(stream_create);
-  REQUIRED(stream_destroy);
-  REQUIRED(stream_query);
-  REQUIRED(stream_synchronize);
-  REQUIRED(stream_wait_event);
-  REQUIRED(event_create);
-  REQUIRED(event_destroy);
-  REQUIRED(event_record);
-  REQUIRED(event_query);
-  REQUIRED(event_synchronize);
-  REQUIRED(event_elapsed);
-  REQUIRED(program_create);
-  REQUIRED(program_destroy);
-  REQUIRED(supports);
-  REQUIRED(submit);
-#undef REQUIRED
-  return nullptr;
-}
-
-void check_table(const std::string& name, const npu_driver* api) {
-  if (!api) fail("driver " + in_quotes(name) + " returned no table from npu_driver_get");
-  if (api->abi_major != NPU_ABI_MAJOR) {
-    fail("driver " + in_quotes(name) + " speaks contract version " + std::to_string(api->abi_major) + "." +
-         std::to_string(api->abi_minor) + ", expected " + std::to_string(NPU_ABI_MAJOR) +
-         ".x: rebuild it against include/npu of this torch_npu");
-  }
-  if (api->struct_size < kTableSize) {
-    fail("driver " + in_quotes(name) + " has a table of " + std::to_string(api->struct_size) +
-         " bytes, expected at least " + std::to_string(kTableSize) +
-         ": set struct_size to sizeof(npu_driver) and rebuild it");
-  }
-  if (const char* function = missing_function(*api)) {
-    fail("driver " + in_quotes(name) + " lacks the function " + function + ", which the contract requires");
-  }
-}
-
 std::string text_of(const npu_driver& api) {
   const char* text = api.error_text();
   return text && *text ? text : "the driver gave no reason";
@@ -133,7 +76,9 @@ LoadedDriver load_one(const std::string& entry) {
            " does not export npu_driver_get");
     }
     driver.api = get();
-    check_table(driver.name, driver.api);
+    if (const std::string problem = npu::table_problem(driver.api); !problem.empty()) {
+      fail("driver " + in_quotes(driver.name) + " " + problem);
+    }
     if (driver.api->open(driver.options.c_str(), &driver.instance) != NPU_OK) {
       fail("driver " + in_quotes(driver.name) + " could not be started" +
            (driver.options.empty() ? "" : " with options " + in_quotes(driver.options)) + ": " + text_of(*driver.api));

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def test_the_guide_driver_runs_its_native_commands(tmp_path):
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("abi99", "expected a driver of ABI version 1.x, got 99.0"),
+        ("abi99", "speaks contract version 99.0, expected 1.x"),
         ("nosymbol", "does not export npu_driver_get"),
         ("noopen", "expected a chip at /dev/mychip0, got no such device"),
         ("nowhere", "got no such file"),
@@ -58,3 +59,9 @@ def test_a_broken_driver_is_refused_with_one_sentence(name, sentence):
     assert result.returncode == 2
     assert sentence in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_crash_says_in_which_test():
+    result = driver_test(library("crash"))
+    assert result.returncode == 3
+    assert re.search(r"the driver crashed \(signal 11, .*\) in: lifetime: a driver opens twice", result.stderr), result.stderr

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -24,20 +25,6 @@ std::string hex(uint64_t value) {
   return text;
 }
 
-const char* status_name(npu_status status) {
-  static const char* names[] = {"NPU_OK",
-                                "NPU_NOT_READY",
-                                "NPU_UNSUPPORTED",
-                                "NPU_ERROR_INVALID",
-                                "NPU_ERROR_MEMORY",
-                                "NPU_ERROR_ADDRESS",
-                                "NPU_ERROR_INDEX",
-                                "NPU_ERROR_TIMEOUT",
-                                "NPU_ERROR_DEVICE_LOST",
-                                "NPU_ERROR_INTERNAL"};
-  return static_cast<unsigned>(status) < 10 ? names[status] : "an unknown status";
-}
-
 }  // namespace driver_test
 
 using namespace driver_test;
@@ -53,7 +40,8 @@ const char* help =
     "  --exact         floating point must agree bit for bit with the reference\n"
     "  --list          print the names of the tests\n"
     "  --json FILE     write the results there too\n"
-    "exit code: 0 if nothing failed, 1 if a test failed, 2 if the driver could not be loaded or the call was wrong\n";
+    "exit code: 0 if nothing failed, 1 if a test failed, 2 if the driver could not be loaded or the call was wrong,\n"
+    "3 if the driver crashed\n";
 
 [[noreturn]] void stop(const std::string& text) {
   std::fprintf(stderr, "npu-driver-test: %s\n", text.c_str());
@@ -73,6 +61,25 @@ std::string resolve(const std::string& what, std::string* options) {
   return folder.substr(0, folder.rfind('/') + 1) + "libnpu_" + name + ".so";
 }
 
+// A crash of the driver is its worst failure: say where, and give it a code of its own. Sanitizers say more themselves.
+char doing[256] = "npu_driver_get";
+
+void on_crash(int signal) {
+  static char text[512];
+  const int size = std::snprintf(text, sizeof text, "\nnpu-driver-test: the driver crashed (signal %d, %s) in: %s\n",
+                                 signal, strsignal(signal), doing);
+  if (write(STDERR_FILENO, text, static_cast<size_t>(size)) < 0) _exit(3);
+  _exit(3);
+}
+
+void watch_for_crashes() {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  for (int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) std::signal(signal, on_crash);
+#endif
+}
+
+void now(const std::string& what) { std::snprintf(doing, sizeof doing, "%s", what.c_str()); }
+
 const npu_driver* load(const std::string& path) {
   if (access(path.c_str(), R_OK) != 0) stop("expected a driver at " + path + ", got no such file");
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -80,25 +87,7 @@ const npu_driver* load(const std::string& path) {
   auto get = reinterpret_cast<const npu_driver* (*)()>(dlsym(library, "npu_driver_get"));
   if (!get) stop(path + " is not a driver: it does not export npu_driver_get");
   const npu_driver* driver = get();
-  if (!driver) stop(path + ": npu_driver_get returned null");
-  if (driver->abi_major != NPU_ABI_MAJOR)
-    stop(say(path, ": expected a driver of ABI version ", NPU_ABI_MAJOR, ".x, got ", driver->abi_major, ".",
-             driver->abi_minor, ": rebuild it with these headers"));
-  if (driver->struct_size < sizeof(npu_driver))
-    stop(say(path, ": expected a table of at least ", sizeof(npu_driver), " bytes (ABI ", NPU_ABI_MAJOR, ".",
-             NPU_ABI_MINOR, "), got ", driver->struct_size));
-  const bool complete =
-      driver->error_text && driver->open && driver->close && driver->device_count && driver->device_open &&
-      driver->device_close && driver->device_properties && driver->device_synchronize && driver->device_reset &&
-      driver->memory_info && driver->memory_alloc && driver->memory_free && driver->host_alloc && driver->host_free &&
-      driver->copy_to_device && driver->copy_to_host && driver->copy_on_device && driver->stream_create &&
-      driver->stream_destroy && driver->stream_query && driver->stream_synchronize && driver->stream_wait_event &&
-      driver->event_create && driver->event_destroy && driver->event_record && driver->event_query &&
-      driver->event_synchronize && driver->event_elapsed && driver->program_create && driver->program_destroy &&
-      driver->supports && driver->submit;
-  if (!complete) stop(path + ": a function that is not optional is null in the driver's table");
-  const int ranges = !!driver->range_reserve + !!driver->range_map + !!driver->range_unmap + !!driver->range_release;
-  if (ranges != 0 && ranges != 4) stop(say(path, ": expected all four range functions or none, got ", ranges));
+  if (const std::string problem = npu::table_problem(driver); !problem.empty()) stop(path + " " + problem);
   return driver;
 }
 
@@ -174,15 +163,18 @@ int main(int argc, char** argv) {
     return 2;
   }
   const std::string path = resolve(what, &base.options);
+  watch_for_crashes();
   base.driver = load(path);
   npu_instance* probe = nullptr;
+  now("open, before the first test");
   if (npu_status status = base.driver->open(base.options.c_str(), &probe); status != NPU_OK)
     stop(say(path, ": open(\"", base.options, "\") failed: ", status_name(status), ": ", base.driver->error_text()));
   uint32_t devices = 0;
   base.driver->device_count(probe, &devices);
   base.driver->close(probe);
   if (devices == 0) stop(path + ": the driver has no device");
-  std::printf("driver %s %s, ABI %u.%u, %u device%s, seed %llu\n", base.driver->name, base.driver->version,
+  std::printf("driver %s %s, ABI %u.%u, %u device%s, seed %llu\n", base.driver->name ? base.driver->name : "without a name",
+              base.driver->version ? base.driver->version : "without a version",
               base.driver->abi_major, base.driver->abi_minor, devices, devices == 1 ? "" : "s",
               static_cast<unsigned long long>(base.seed));
 
@@ -195,6 +187,7 @@ int main(int argc, char** argv) {
     if (test.name.find(filter) == std::string::npos) continue;
     std::printf("[%2d/%d] %-72s ", ++number_of, total, test.name.c_str());
     std::fflush(stdout);
+    now(test.name);
     Context context = base;
     const char* result = "PASS";
     std::string why;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "npu/runtime.h"
+#include "support/driver_table.h"
 
 namespace driver_test {
 
@@ -38,7 +39,7 @@ void expect(bool condition, const Parts&... parts) {
 }
 
 std::string hex(uint64_t value);
-const char* status_name(npu_status status);
+using npu::status_name;
 
 // What every test gets.
 struct Context {

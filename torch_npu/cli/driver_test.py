@@ -1,5 +1,6 @@
 """python -m torch_npu driver-test: the conformance suite, against any driver. It knows the contract and no PyTorch."""
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,6 @@ def add(commands) -> None:
         "the driver's name.",
     )
     parser.add_argument("driver", help="a name (cmodel, template) or the path of a shared library, with :options")
-    import argparse
-
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the suite")
     parser.set_defaults(run=run)
 
@@ -26,7 +25,6 @@ def library_of(driver: str) -> str:
     path = Path(name) if "/" in name or name.endswith(".so") else folder / f"libnpu_{name}.so"
     if not path.exists():
         names = sorted(p.stem.removeprefix("libnpu_") for p in folder.glob("libnpu_*.so"))
-        names = [n for n in names if n != "openblas"]
         raise FileNotFoundError(
             f"expected a driver's name ({', '.join(names)}) or the path of a shared library, got {name}"
         )

@@ -5,12 +5,20 @@ import torch
 Device = torch.device | str | int | None
 
 
+def _last_index() -> int:
+    from torch_npu.npu.device import device_count
+
+    return device_count() - 1
+
+
 def _get_device_index(device: Device, optional: bool = False, allow_cpu: bool = False) -> int:
     """The index of `device`: an int, "npu", "npu:1", a torch.device, or None for the current one if `optional`.
 
     -1 stands for a CPU device, where `allow_cpu` lets it through.
     """
     if isinstance(device, int) and not isinstance(device, bool):
+        if not -128 <= device <= 127:  # torch keeps an index in 8 bits; smaller wrong ones are refused by their users
+            raise RuntimeError(f"expected an npu device index from 0 to {_last_index()}, got {device}")
         return device
     if isinstance(device, str):
         device = torch.device(device)

@@ -1,0 +1,15 @@
+// What everyone who loads a driver asks first: is its table whole, and what is a status called.
+#pragma once
+#include <string>
+
+#include "npu/runtime.h"
+
+namespace npu {
+
+// "NPU_ERROR_ADDRESS"; a number that the contract does not know is "unknown status".
+const char* status_name(npu_status status);
+
+// Empty, or the rest of a sentence that begins with the driver's name: "lacks the function submit, which ...".
+std::string table_problem(const npu_driver* table);
+
+}  // namespace npu
