@@ -84,6 +84,8 @@ def launch(entry: Entry, op: Op) -> list[str]:
     for variant in entry.variants:
         if missing := [p for p in variant.param_names if p not in op.arguments]:
             raise SystemExit(f"{entry.name}: expected parameters out of {op.arguments}, got {missing[0]}")
+        if len(variant.operands) > len(op.arguments):
+            raise SystemExit(f"{entry.name}: expected at most {len(op.arguments)} operands, got {variant.operands}")
     wide = ", Numbers::kCompute" if entry.wide else ""
     lines = [f"extern TypedKernel {kernel_name(entry, i)};" for i in range(len(entry.variants))]
     lines += [

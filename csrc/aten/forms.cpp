@@ -42,9 +42,7 @@ struct ByCopy;
 
 template <class Functional, class... Args>
 struct ByCopy<Functional, Tensor(Args...)> {
-  static Tensor& out(no_symint<Args>... args, Tensor& result) {
-    return give(result, Functional::call(args...));
-  }
+  static Tensor& out(no_symint<Args>... args, Tensor& result) { return give(result, Functional::call(args...)); }
 };
 
 template <class Functional, class... Args>

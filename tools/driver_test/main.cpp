@@ -78,7 +78,9 @@ void watch_for_crashes() {
 #endif
 }
 
-void now(const std::string& what) { std::snprintf(doing, sizeof doing, "%s", what.c_str()); }
+void now(const std::string& what) {
+  std::snprintf(doing, sizeof doing, "%s", what.c_str());
+}
 
 const npu_driver* load(const std::string& path) {
   if (access(path.c_str(), R_OK) != 0) stop("expected a driver at " + path + ", got no such file");
@@ -173,10 +175,10 @@ int main(int argc, char** argv) {
   base.driver->device_count(probe, &devices);
   base.driver->close(probe);
   if (devices == 0) stop(path + ": the driver has no device");
-  std::printf("driver %s %s, ABI %u.%u, %u device%s, seed %llu\n", base.driver->name ? base.driver->name : "without a name",
-              base.driver->version ? base.driver->version : "without a version",
-              base.driver->abi_major, base.driver->abi_minor, devices, devices == 1 ? "" : "s",
-              static_cast<unsigned long long>(base.seed));
+  std::printf("driver %s %s, ABI %u.%u, %u device%s, seed %llu\n",
+              base.driver->name ? base.driver->name : "without a name",
+              base.driver->version ? base.driver->version : "without a version", base.driver->abi_major,
+              base.driver->abi_minor, devices, devices == 1 ? "" : "s", static_cast<unsigned long long>(base.seed));
 
   int passed = 0, failed = 0, unsupported = 0, number_of = 0, total = 0;
   std::string rows;
