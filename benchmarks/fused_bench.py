@@ -47,6 +47,34 @@ def geglu(x):
     return line * F.gelu(gate, approximate="tanh")
 
 
+def window(q, k, v):  # 128 tokens back; the ops it replaces need a mask of all pairs
+    return torch_npu.npu_fusion_attention(
+        q, k, v, HEADS, "BNSD", scale=FEATURES**-0.5, pre_tockens=127, next_tockens=0
+    )[0]
+
+
+def masked(q, k, v):
+    d = torch.arange(q.shape[2], device=q.device)
+    d = d - d.unsqueeze(1)
+    return F.scaled_dot_product_attention(q, k, v, (d <= 0) & (d > -128), enable_gqa=True)
+
+
+def lora(x, weight, a, b):  # as peft's layers write it
+    return F.linear(x, weight) + F.linear(F.linear(x, a), b) * 2.0
+
+
+def int8(dynamic):
+    """The layer's own weight, quantised once; the float layer keeps the float weight."""
+    kept = {}
+
+    def call(x, weight):
+        if id(weight) not in kept:
+            kept[id(weight)] = (weight, torch_npu.npu_dynamic_quant(weight.detach()))
+        return torch.ops.npu.npu_int8_linear(x, *kept[id(weight)][1], None, dynamic)
+
+    return call
+
+
 # Name: the fused op, what it replaces, its tensors by size.
 CASES = {
     "npu_rms_norm": (lambda *t: torch_npu.npu_rms_norm(*t)[0], rms_norm, lambda n: ((n, HIDDEN), (HIDDEN,))),
@@ -62,15 +90,29 @@ CASES = {
     ),
     "npu_swiglu": (torch_npu.npu_swiglu, swiglu, lambda n: ((n, 2 * INNER),)),
     "npu_geglu": (lambda x: torch_npu.npu_geglu(x)[0], geglu, lambda n: ((n, 2 * INNER),)),
+    "npu_fusion_attention window": (
+        window,
+        masked,
+        lambda n: ((1, HEADS, n, FEATURES), (1, KEY_HEADS, n, FEATURES), (1, KEY_HEADS, n, FEATURES)),
+    ),
+    "npu_lora_linear": (
+        lambda x, w, a, b: torch.ops.npu.npu_lora_linear(x, w, None, a, b, 2.0)[0],
+        lora,
+        lambda n: ((n, HIDDEN), (HIDDEN, HIDDEN), (8, HIDDEN), (HIDDEN, 8)),
+    ),
+    "npu_int8_linear": (int8(False), F.linear, lambda n: ((n, HIDDEN), (INNER, HIDDEN))),
+    "npu_int8_linear dynamic": (int8(True), F.linear, lambda n: ((n, HIDDEN), (INNER, HIDDEN))),
 }
+# Tensors that are not trained: angles, and all but the adapter of a LoRA layer.
+FROZEN = {"npu_rotary_mul": (1, 2), "npu_lora_linear": (1,), "npu_int8_linear": (1,), "npu_int8_linear dynamic": (1,)}
 
 
-def call_of(function, shapes, device, dtype, backward, learned):
+def call_of(function, shapes, device, dtype, backward, frozen):
     torch.manual_seed(0)
     tensors = [torch.randn(s).to(device, dtype) for s in shapes]
     if not backward:
         return torch.no_grad()(lambda: function(*tensors))
-    leaves = tensors[:1] if not learned else tensors
+    leaves = [t for i, t in enumerate(tensors) if i not in frozen]
     for leaf in leaves:
         leaf.requires_grad_()
     out = function(*tensors)
@@ -113,7 +155,7 @@ def main() -> None:
         for dtype in (getattr(torch, t) for t in options.dtypes.split(",")):
             for backward in (False, True):
                 make = (shapes_of(options.tokens),)
-                rest = (dtype, backward, "rotary" not in name)
+                rest = (dtype, backward, FROZEN.get(name, ()))
                 one = call_of(fused, *make, "npu", *rest)
                 many = call_of(plain, *make, "npu", *rest)
                 cpu = call_of(plain, *make, "cpu", *rest)

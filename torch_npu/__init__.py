@@ -19,17 +19,22 @@ __all__ = [
     "native_report",
     "npu",
     "npu_add_rms_norm",
+    "npu_dynamic_quant",
     "npu_fusion_attention",
     "npu_geglu",
     "npu_rms_norm",
     "npu_rotary_mul",
     "npu_swiglu",
     "optim",
+    "optimize_lora",
+    "quantization",
 ]
 
 # The names by which other libraries call them; torch.ops.npu has the same ones (docs/fused-ops.md).
 _FUSED_OPS = {
     "npu_add_rms_norm",
+    "npu_dynamic_quant",
+    "npu_fusion_attention",
     "npu_geglu",
     "npu_rms_norm",
     "npu_rotary_mul",
@@ -66,7 +71,7 @@ def _setup() -> None:
 def __getattr__(name: str):
     import importlib
 
-    if name in ("fallback", "native", "config", "npu", "optim", "testing"):
+    if name in ("fallback", "native", "config", "npu", "optim", "quantization", "testing"):
         return importlib.import_module(f"torch_npu.{name}")
     if name in _FUSED_OPS:
         import torch
@@ -74,8 +79,8 @@ def __getattr__(name: str):
         return getattr(torch.ops.npu, name)
     if name in ("drivers", "driver_error", "include_path"):
         return getattr(importlib.import_module("torch_npu._info"), name)
-    if name == "npu_fusion_attention":
-        return importlib.import_module("torch_npu.attention").npu_fusion_attention
+    if name == "optimize_lora":
+        return importlib.import_module("torch_npu.lora").optimize_lora
     if name == "native_report":
         return importlib.import_module("torch_npu.native").report
     raise AttributeError(f"module 'torch_npu' has no attribute {name!r}")

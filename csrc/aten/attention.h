@@ -4,18 +4,44 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "csrc/aten/types.h"
 
 namespace torch_npu::attention {
 
-// Scores of some heads and queries against keys 0 .. columns - 1, or something of their shape, in scratch memory.
+// Keys that query i sees: i + low .. i + high, and the first `prefix` in any case.
+struct Window {
+  static constexpr int64_t kFar = int64_t{1} << 40;
+  int64_t low = -kFar, high = kFar;
+  int64_t prefix = 0;  // of the batch with the longest one
+
+  bool bounded() const { return low > -kFar || high < kFar; }
+  // Columns that some query in [row, end) sees: none outside [first, second).
+  std::pair<int64_t, int64_t> columns(int64_t row, int64_t end, int64_t keys) const {
+    const int64_t first = prefix > 0 ? 0 : std::clamp<int64_t>(row + low, 0, keys);
+    return {first, std::clamp<int64_t>(std::max(end + high, prefix), first, keys)};
+  }
+  // Of these, the ones that all of them see.
+  std::pair<int64_t, int64_t> free_columns(int64_t row, int64_t end, int64_t keys) const {
+    const auto [first, last] = columns(row, end, keys);
+    return {std::clamp(end - 1 + low, first, last), std::clamp(row + high + 1, first, last)};
+  }
+  // The most columns of a tile of this many rows.
+  int64_t widest(int64_t rows, int64_t keys) const {
+    return prefix > 0 || low <= -kFar || high >= kFar ? keys : std::clamp<int64_t>(rows + high - low, 0, keys);
+  }
+};
+
+// Scores of some heads and queries against keys column .. column + columns - 1, or something of their shape, in scratch
+// memory.
 struct Tile {
   int64_t batch, batches;
   int64_t group, groups;
   int64_t repeat, repeats;
   int64_t row, rows;
-  int64_t columns;
+  int64_t column, columns;
   int64_t all_groups, all_repeats;  // of the whole problem: keys' heads, and heads that share one
   npu_addr addr;
   npu_dtype dtype;
@@ -29,33 +55,32 @@ struct Tile {
 
 struct Shape {
   int64_t batches, groups, repeats, queries, keys;
+  Window window;
 
-  Shape(const at::Tensor& query, const at::Tensor& key);
+  Shape(const at::Tensor& query, const at::Tensor& key, const Window& window);
   int64_t heads() const { return groups * repeats; }
-  // Keys that a query before `row_end` sees.
-  int64_t columns(int64_t row_end, bool causal) const { return causal ? std::min(row_end, keys) : keys; }
 
   // Calls work(tile, first) for every tile; `first` with the first tile of its heads, which is the one with the last
-  // queries: it sees every key that any query sees. `scores` becomes the memory of one tile, `copies` times.
+  // queries: without a lower bound it sees every key that any query sees. `scores` becomes the memory of one tile,
+  // `copies` times.
   template <class Work>
-  void for_each_tile(bool causal, int copies, const at::TensorOptions& options, at::Tensor& scores, Work work) const {
-    const Cut cut = choose_cut(causal, copies);
+  void for_each_tile(int copies, const at::TensorOptions& options, at::Tensor& scores, Work work) const {
+    const Cut cut = choose_cut(copies);
     scores = allocate(cut, copies, options);
     for (int64_t b = 0; b < batches; b += cut.batches)
       for (int64_t g = 0; g < groups; g += cut.groups)
         for (int64_t r = 0; r < repeats; r += cut.repeats)
           for (int64_t i = (queries - 1) / cut.rows * cut.rows; i >= 0; i -= cut.rows)
-            work(make_tile(cut, b, g, r, i, causal, scores), i + cut.rows >= queries);
+            work(make_tile(cut, b, g, r, i, scores), i + cut.rows >= queries);
   }
 
  private:
   struct Cut {
     int64_t batches, groups, repeats, rows;
   };
-  Cut choose_cut(bool causal, int copies) const;
+  Cut choose_cut(int copies) const;
   at::Tensor allocate(const Cut& cut, int copies, const at::TensorOptions& options) const;
-  Tile make_tile(const Cut& cut, int64_t b, int64_t g, int64_t r, int64_t i, bool causal,
-                 const at::Tensor& scores) const;
+  Tile make_tile(const Cut& cut, int64_t b, int64_t g, int64_t r, int64_t i, const at::Tensor& scores) const;
 };
 
 // One command on a tile. Operands are numbered in the order in which they are added.
@@ -65,12 +90,12 @@ class Step {
   Step(const Step&) = delete;
 
   Step& contract(int64_t k, npu_dtype compute);  // MATMUL over k terms
-  // [batch, heads, rows, columns] of the tile's heads, from row `row` on.
-  Step& with(const at::Tensor& tensor, int64_t row = 0);
-  Step& with_transposed(const at::Tensor& tensor, int64_t row = 0);
+  // [batch, heads, rows, columns] of the tile's heads, from row `row` and column `column` on.
+  Step& with(const at::Tensor& tensor, int64_t row, int64_t column = 0);
+  Step& with_transposed(const at::Tensor& tensor, int64_t row);
   Step& with_row(const at::Tensor& tensor);  // [batch, heads, rows]: one value per row of the tile
-  // Element j - i of a vector that goes from -(rows - 1) to rows - 1, for row i and column j.
-  Step& with_diagonals(const at::Tensor& vector);
+  // Element j - i, for query i and key j from `column` on, of a vector that begins with that of 1 - `queries`.
+  Step& with_diagonals(const at::Tensor& vector, int64_t queries, int64_t column);
   Step& with_tile(const Tile& tile, int64_t column = 0);
   Step& with_tile_transposed(const Tile& tile);
   Step& number(double value);
@@ -83,12 +108,39 @@ class Step {
   npu_operand& next(npu_addr addr, npu_dtype dtype);
   npu_operand& heads_of(const at::Tensor& tensor, int64_t row);
 
-  static constexpr int kOperands = 6;
+  static constexpr int kOperands = 9;
   static constexpr int kParams = 12;
   const Tile& tile_;
   npu_command command_{};
   npu_operand operands_[kOperands];
   npu_scalar params_[kParams];
 };
+
+// -- attention_core.cpp --
+
+struct Options {
+  double scale = 1;
+  at::Tensor bias;             // added to the scores
+  at::Tensor hidden, padding;  // not 0 where a query must not look. Like the bias they broadcast to the scores
+  Window window;
+  std::vector<int64_t> prefix;  // of each batch: keys that every query sees, whatever the window; or nothing
+  double dropout = 0;
+  uint64_t seed = 0, offset = 0;
+};
+
+// For tensors [batch, heads, length, features] of one floating type that fit together. `max` and `sum`: of each row of
+// scores, and of its exponentials.
+struct Result {
+  at::Tensor out, logsumexp, max, sum;
+};
+Result forward(const char* label, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+               const Options& options);
+
+struct Grads {
+  at::Tensor query, key, value, bias;
+};
+Grads backward(const char* label, const at::Tensor& grad, const at::Tensor& query, const at::Tensor& key,
+               const at::Tensor& value, const at::Tensor& out, const at::Tensor& logsumexp, const Options& options,
+               bool of_bias);
 
 }  // namespace torch_npu::attention

@@ -35,20 +35,21 @@ Tile Tile::one_repeat(int64_t r) const {
   return tile;
 }
 
-Shape::Shape(const at::Tensor& query, const at::Tensor& key)
+Shape::Shape(const at::Tensor& query, const at::Tensor& key, const Window& window)
     : batches(query.size(0)),
       groups(key.size(1)),
       repeats(query.size(1) / key.size(1)),
       queries(query.size(2)),
-      keys(key.size(2)) {}
+      keys(key.size(2)),
+      window(window) {}
 
-Shape::Cut Shape::choose_cut(bool causal, int copies) const {
-  const int64_t stride = row_stride(keys);
+Shape::Cut Shape::choose_cut(int copies) const {
+  const int64_t stride = row_stride(window.widest(kCausalRows, keys));
   const int64_t most = std::max(kLeastRows, kScratchScores / copies / stride / kLeastRows * kLeastRows);
   // Tiles of about the same height, in multiples that matrix products like.
   const int64_t blocks = (queries + most - 1) / most;
   const int64_t even = ((queries + blocks - 1) / blocks + kLeastRows - 1) / kLeastRows * kLeastRows;
-  const int64_t rows = std::min({queries, even, causal ? kCausalRows : even});
+  const int64_t rows = std::min({queries, even, window.bounded() ? kCausalRows : even});
   int64_t room = std::max<int64_t>(1, kSharedScores / copies / (rows * stride));
   const auto take = [&room](int64_t size) {
     const int64_t part = std::min(room, size);
@@ -60,11 +61,12 @@ Shape::Cut Shape::choose_cut(bool causal, int copies) const {
 }
 
 at::Tensor Shape::allocate(const Cut& cut, int copies, const at::TensorOptions& options) const {
-  return at::empty({copies * cut.batches * cut.groups * cut.repeats * cut.rows * row_stride(keys)}, options);
+  return at::empty(
+      {copies * cut.batches * cut.groups * cut.repeats * cut.rows * row_stride(window.widest(cut.rows, keys))},
+      options);
 }
 
-Tile Shape::make_tile(const Cut& cut, int64_t b, int64_t g, int64_t r, int64_t i, bool causal,
-                      const at::Tensor& scores) const {
+Tile Shape::make_tile(const Cut& cut, int64_t b, int64_t g, int64_t r, int64_t i, const at::Tensor& scores) const {
   Tile tile;
   tile.batch = b;
   tile.batches = std::min(cut.batches, batches - b);
@@ -74,7 +76,9 @@ Tile Shape::make_tile(const Cut& cut, int64_t b, int64_t g, int64_t r, int64_t i
   tile.repeats = std::min(cut.repeats, repeats - r);
   tile.row = i;
   tile.rows = std::min(cut.rows, queries - i);
-  tile.columns = columns(i + tile.rows, causal);
+  const auto [first, last] = window.columns(i, i + tile.rows, keys);
+  tile.column = first;
+  tile.columns = last - first;
   tile.all_groups = groups;
   tile.all_repeats = repeats;
   tile.device = scores.device().index();
@@ -129,8 +133,10 @@ npu_operand& Step::heads_of(const at::Tensor& tensor, int64_t first) {
   return operand;
 }
 
-Step& Step::with(const at::Tensor& tensor, int64_t row) {
-  heads_of(tensor, row).stride[4] = tensor.stride(3);
+Step& Step::with(const at::Tensor& tensor, int64_t row, int64_t column) {
+  npu_operand& operand = heads_of(tensor, row);
+  operand.addr += column * tensor.stride(3) * tensor.element_size();
+  operand.stride[4] = tensor.stride(3);
   return *this;
 }
 
@@ -146,9 +152,9 @@ Step& Step::with_row(const at::Tensor& tensor) {
   return *this;
 }
 
-Step& Step::with_diagonals(const at::Tensor& vector) {
-  const int64_t middle = vector.size(0) / 2;
-  npu_operand& operand = next(reinterpret_cast<npu_addr>(vector.const_data_ptr()) + middle * vector.element_size(),
+Step& Step::with_diagonals(const at::Tensor& vector, int64_t queries, int64_t column) {
+  const int64_t at = column - tile_.row + queries - 1;
+  npu_operand& operand = next(reinterpret_cast<npu_addr>(vector.const_data_ptr()) + at * vector.element_size(),
                               storage_dtype(vector.scalar_type()));
   operand.stride[3] = -1;
   operand.stride[4] = 1;

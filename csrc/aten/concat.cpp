@@ -17,7 +17,7 @@ namespace {
 // A box of `out`, given by sizes and an offset, from a box of the same sizes of `in`.
 void copy_box(const at::Tensor& out, int64_t out_offset, const at::Tensor& in, int64_t in_offset, at::IntArrayRef sizes,
               const char* label) {
-  Nest(NPU_COPY, label, sizes).with(out, out.strides(), out_offset).with(in, in.strides(), in_offset).run_copy();
+  Nest(NPU_COPY, label, sizes).with(out, out.strides(), out_offset).with(in, in.strides(), in_offset).run();
 }
 
 // Complex numbers travel as opaque words only beside their own type.
@@ -49,7 +49,7 @@ void launch_cat(at::meta::structured_cat&, const at::Tensor& out, const at::ITen
 
 // PyTorch has turned the strides of the output round.
 void launch_flip(at::TensorIterator& iter, const bool) {
-  for_each_part(iter.dtype(0), false, [&](Part part) { Nest(NPU_COPY, "aten::flip", iter, part).run_copy(); });
+  for_each_part(iter.dtype(0), false, [&](Part part) { Nest(NPU_COPY, "aten::flip", iter, part).run(); });
 }
 
 // A rolled dimension is two pieces; copies every combination of them.

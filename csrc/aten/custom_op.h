@@ -6,8 +6,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
-#include <initializer_list>
-
 #include "csrc/aten/same_device.h"
 #include "csrc/core/launch.h"
 
@@ -38,13 +36,8 @@ inline bool in_functorch() {
   return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
 }
 
-// Whether a gradient will be asked of any of these. Undefined tensors want none.
-inline bool wants_grad(std::initializer_list<const at::Tensor*> tensors) {
-  if (!c10::GradMode::is_enabled()) return false;
-  for (const at::Tensor* tensor : tensors) {
-    if (tensor->defined() && tensor->requires_grad()) return true;
-  }
-  return false;
+inline bool wants_grad(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.requires_grad();
 }
 
 inline at::Tensor given(const std::optional<at::Tensor>& tensor) {

@@ -129,7 +129,13 @@ void Nest::run(Kernel& kernel) {
   submit(device_, command_);
 }
 
-void Nest::run_copy() {
+Nest& Nest::contract(int64_t k, npu_dtype accumulator) {
+  command_.u.matmul.k = k;
+  command_.u.matmul.acc_dtype = accumulator;
+  return *this;
+}
+
+void Nest::run() {
   if (no_points()) return;
   submit(device_, command_);
 }

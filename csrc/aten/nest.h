@@ -56,9 +56,12 @@ class Nest {
   Nest& number(double value);
   Nest& scalar(npu_scalar value);
 
+  // MATMUL: a nest of batch..., m, n whose operands 0 (batch..., m, k) and 1 (batch..., k, n) are contracted.
+  Nest& contract(int64_t k, npu_dtype accumulator);
+
   // Nothing happens where there are no points; a REDUCE over empty rows still runs its row segments.
   void run(Kernel& kernel);
-  void run_copy();  // NPU_COPY: operand 0 <- operand 1
+  void run();  // without a program: COPY (operand 0 <- operand 1) and MATMUL (operand 2)
 
  private:
   bool no_points() const;

@@ -211,7 +211,12 @@ const blas::Gemv<float>* gemv_for<float>(int dtype) {
   return dtype == NPU_F32    ? &set.gemv_f32
          : dtype == NPU_BF16 ? &set.gemv_bf16
          : dtype == NPU_F16  ? &set.gemv_f16
+         : dtype == NPU_I8   ? &set.gemv_i8
                              : nullptr;
+}
+template <>
+const blas::Gemv<uint32_t>* gemv_for<uint32_t>(int dtype) {
+  return dtype == NPU_I8 ? &blas::kernel_set().gemv_i8_exact : nullptr;
 }
 template <>
 const blas::Gemv<double>* gemv_for<double>(int dtype) {
@@ -316,7 +321,7 @@ bool run_matmul(const Job& job, Failure& failure) {
         if (!matmul::try_vector_product<double>(p)) matmul::product<double>(p);
         return true;
       case NPU_I32:
-        if (!matmul::try_packed(p)) matmul::product<uint32_t>(p);
+        if (!matmul::try_vector_product<uint32_t>(p) && !matmul::try_packed(p)) matmul::product<uint32_t>(p);
         return true;
       case NPU_I64:
         matmul::product<uint64_t>(p);

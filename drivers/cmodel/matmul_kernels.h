@@ -36,7 +36,8 @@ struct KernelSet {
   Kernels<double> f64;
   Kernels<uint32_t> u32;
   Kernels<uint64_t> u64;
-  Gemv<float> gemv_f32, gemv_bf16, gemv_f16;
+  Gemv<float> gemv_f32, gemv_bf16, gemv_f16, gemv_i8;
+  Gemv<uint32_t> gemv_i8_exact;
   Gemv<double> gemv_f64;
   void (*copy_rows_16)(uint16_t* out, const uint16_t* in, int64_t ld, int64_t rows, int64_t cols);
   void (*every_second_16)(const uint16_t* from, uint16_t* to, int64_t n);

@@ -25,6 +25,13 @@ struct BF16 {
 struct F16 {
   uint16_t bits;
 };
+// Small integers beside floats, and beside integers.
+struct I8 {
+  int8_t value;
+};
+struct I8Exact {
+  int8_t value;
+};
 
 inline float widen(float x) {
   return x;
@@ -40,6 +47,13 @@ inline float widen(F16 x) {
   if (rest >= 0x7c00) return float_of(sign | 0x7f800000 | (rest & 0x3ff) << 13 | (rest > 0x7c00 ? 0x400000 : 0));
   if (rest >= 0x400) return float_of(sign | ((rest << 13) + (112u << 23)));
   return float_of(sign | bits_of(float(rest) * 0x1p-24f));
+}
+
+inline float widen(I8 x) {
+  return x.value;
+}
+inline uint32_t widen(I8Exact x) {
+  return uint32_t(int32_t(x.value));
 }
 
 inline uint16_t to_bf16(float f) {  // to nearest even; a NaN becomes the quiet NaN
@@ -89,6 +103,18 @@ inline Vector<float> load_wide(const F16* p) {
   for (int i = 0; i < VectorOf<float>::lanes; ++i) v[i] = widen(p[i]);
   return v;
 #endif
+}
+
+typedef int8_t Quarter __attribute__((vector_size(KERNEL_BYTES / 4)));
+inline Vector<float> load_wide(const I8* p) {
+  Quarter raw;
+  __builtin_memcpy(&raw, p, sizeof raw);
+  return __builtin_convertvector(__builtin_convertvector(raw, Vector<int32_t>), Vector<float>);
+}
+inline Vector<uint32_t> load_wide(const I8Exact* p) {
+  Quarter raw;
+  __builtin_memcpy(&raw, p, sizeof raw);
+  return (Vector<uint32_t>)__builtin_convertvector(raw, Vector<int32_t>);
 }
 
 template <class M>
@@ -349,6 +375,8 @@ extern const KernelSet kernel_set = {
     {gemv_dot<float, float>, gemv_sweep<float, float>},
     {gemv_dot<BF16, float>, gemv_sweep<BF16, float>},
     {gemv_dot<F16, float>, gemv_sweep<F16, float>},
+    {gemv_dot<I8, float>, gemv_sweep<I8, float>},
+    {gemv_dot<I8Exact, uint32_t>, gemv_sweep<I8Exact, uint32_t>},
     {gemv_dot<double, double>, gemv_sweep<double, double>},
     copy_rows<uint16_t>,
     every_second<uint16_t>,

@@ -1,0 +1,439 @@
+// npu::fusion_attention: attention with a window, a mask, padding, a prefix and a bias, over [batch, heads, length,
+// features]. attention_core.cpp is its kernel. The composition works on blocks of queries, so its memory grows with the
+// length too. fused_attention_call.cpp puts npu_fusion_attention's many arguments into these terms.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+
+#include "csrc/aten/attention.h"
+#include "csrc/aten/custom_op.h"
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+namespace torch_npu {
+namespace {
+
+using at::Tensor;
+using OptTensor = std::optional<Tensor>;
+using OptInts = std::optional<at::IntArrayRef>;
+using Results = std::tuple<Tensor, Tensor, Tensor, Tensor>;  // out, logsumexp, max, sum
+
+// Everything but query, key and value.
+struct Extras {
+  Tensor bias, hidden, padding;
+  OptInts prefix;
+  double scale, dropout;
+  int64_t seed, offset, low, high;
+
+  attention::Options options() const {
+    attention::Options out;
+    out.scale = scale;
+    out.bias = bias;
+    out.hidden = hidden;
+    out.padding = padding;
+    out.window.low = std::max(low, -attention::Window::kFar);
+    out.window.high = std::min(high, attention::Window::kFar);
+    if (prefix) {
+      out.prefix = prefix->vec();
+      out.window.prefix = *std::max_element(prefix->begin(), prefix->end());
+    }
+    out.dropout = dropout;
+    out.seed = static_cast<uint64_t>(seed);
+    out.offset = static_cast<uint64_t>(offset);
+    return out;
+  }
+};
+
+void check(const Tensor& query, const Tensor& key, const Tensor& value, const OptTensor& bias, const OptTensor& hidden,
+           const OptTensor& padding) {
+  constexpr const char* op = "npu_fusion_attention";
+  check_floating(op, "query", query);
+  check_same_type(op, "key", key, "query", query);
+  check_same_type(op, "value", value, "query", query);
+  const bool fits = query.dim() == 4 && key.dim() == 4 && value.dim() == 4 && key.sym_size(0) == query.sym_size(0) &&
+                    value.sym_size(0) == query.sym_size(0) && key.sym_size(1) == value.sym_size(1) &&
+                    key.sym_size(2) == value.sym_size(2) && key.sym_size(3) == query.sym_size(3) &&
+                    key.sym_size(1) != 0 && query.sym_size(1) % key.sym_size(1) == 0;
+  TORCH_CHECK(fits, op,
+              ": expected key [batch, heads, keys, features] of query's batch and features, with heads that divide "
+              "query's, and value of key's first dimensions, got query ",
+              query.sym_sizes(), ", key ", key.sym_sizes(), " and value ", value.sym_sizes());
+  const Tensor extras[] = {given(bias), given(hidden), given(padding)};
+  check_same_device(op, {&query, &key, &value, &extras[0], &extras[1], &extras[2]});
+  const c10::SymInt scores[] = {query.sym_size(0), query.sym_size(1), query.sym_size(2), key.sym_size(2)};
+  const char* names[] = {"pse", "atten_mask", "padding_mask"};
+  for (int i = 0; i < 3; ++i) {
+    if (!extras[i].defined()) continue;
+    bool spreads = extras[i].dim() <= 4;
+    for (int64_t d = 1; spreads && d <= extras[i].dim(); ++d) {
+      spreads = extras[i].sym_size(-d) == 1 || extras[i].sym_size(-d) == scores[4 - d];
+    }
+    TORCH_CHECK(spreads, op, ": expected ", names[i], " that broadcasts to the scores [batch, heads, queries, keys] ",
+                c10::SymIntArrayRef(scores, 4), ", got ", extras[i].sym_sizes());
+  }
+}
+
+// The layout of the query, with the features of the value.
+Tensor empty_out(const Tensor& query, const Tensor& value) {
+  if (query.sym_size(3) == value.sym_size(3)) return at::empty_like(query);
+  int order[] = {0, 1, 2, 3};
+  const auto strides = query.sym_strides();
+  std::stable_sort(order, order + 4, [&](int a, int b) { return strides[a] > strides[b]; });
+  c10::SymDimVector sizes(query.sym_sizes()), out(4);
+  sizes[3] = value.sym_size(3);
+  c10::SymInt step = 1;
+  for (int d = 3; d >= 0; --d) {
+    out[order[d]] = step;
+    step = step * sizes[order[d]];
+  }
+  return at::empty_strided_symint(sizes, out, query.options());
+}
+
+at::ScalarType wide_of(const Tensor& query) {
+  return query.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+Results meta(const Tensor& query, const Tensor& key, const Tensor& value, const OptTensor& bias,
+             const OptTensor& hidden, const OptTensor& padding, OptInts, double, double, int64_t, int64_t, c10::SymInt,
+             c10::SymInt) {
+  check(query, key, value, bias, hidden, padding);
+  const auto row = [&] {
+    return at::empty_symint(query.sym_sizes().slice(0, 3), query.options().dtype(wide_of(query)));
+  };
+  return {empty_out(query, value), row(), row(), row()};
+}
+
+// -- the composition: blocks of queries --
+
+constexpr int64_t kBlock = 256;
+
+struct Blocks {
+  Tensor query, key, value;  // in the wide type; key and value for every head of the query
+  const Extras& extras;
+  int64_t repeats;
+  at::Generator generator;
+
+  Blocks(const Tensor& q, const Tensor& k, const Tensor& v, const Extras& extras)
+      : extras(extras), repeats(q.size(1) / k.size(1)) {
+    const auto wide = wide_of(q);
+    query = q.to(wide) * extras.scale;
+    key = k.to(wide).repeat_interleave(repeats, 1);
+    value = v.to(wide).repeat_interleave(repeats, 1);
+    if (extras.dropout > 0) {
+      generator = at::detail::createCPUGenerator(static_cast<uint64_t>(extras.seed + extras.offset));
+    }
+  }
+
+  template <class Work>
+  void each(Work work) const {
+    for (int64_t row = 0; row < query.size(2); row += kBlock) work(row, std::min(kBlock, query.size(2) - row));
+  }
+  static Tensor rows_of(const Tensor& tensor, int64_t row, int64_t rows) {
+    return tensor.dim() < 2 || tensor.size(-2) == 1 ? tensor : tensor.narrow(-2, row, rows);
+  }
+
+  Tensor scores(int64_t row, int64_t rows) const {
+    constexpr double kNone = -std::numeric_limits<double>::infinity();
+    Tensor s = at::matmul(query.narrow(2, row, rows), key.transpose(2, 3));
+    if (extras.bias.defined()) s = s + rows_of(extras.bias, row, rows);
+    for (const Tensor* mask : {&extras.hidden, &extras.padding}) {
+      if (mask->defined()) s = s.masked_fill(rows_of(*mask, row, rows).to(at::kBool), kNone);
+    }
+    const auto options = s.options().dtype(at::kLong);
+    const Tensor j = at::arange(key.size(2), options), i = at::arange(row, row + rows, options).unsqueeze(1);
+    const Tensor d = j - i;
+    Tensor hidden = (d < extras.low).logical_or(d > extras.high);
+    if (extras.prefix) {
+      const Tensor prefix = at::tensor(*extras.prefix, at::kLong).to(s.device()).view({-1, 1, 1, 1});
+      hidden = hidden.logical_and(j >= prefix);
+    }
+    return s.masked_fill(hidden, kNone);
+  }
+
+  // What each probability is multiplied with; the same in forward and backward.
+  Tensor keep(const Tensor& like) const {
+    const Tensor kept = at::empty(like.sizes(), at::kFloat);
+    kept.bernoulli_(1 - extras.dropout, generator);
+    return (kept * (extras.dropout < 1 ? 1 / (1 - extras.dropout) : 0)).to(like.options());
+  }
+};
+
+Results composition_of(const Tensor& query, const Tensor& key, const Tensor& value, const Extras& extras) {
+  const Blocks blocks(query, key, value, extras);
+  const double lowest =
+      wide_of(query) == at::kDouble ? std::numeric_limits<double>::lowest() : std::numeric_limits<float>::lowest();
+  std::vector<Tensor> outs, maxima, sums;
+  blocks.each([&](int64_t row, int64_t rows) {
+    const Tensor s = blocks.scores(row, rows);
+    const Tensor max = s.detach().amax(-1, /*keepdim=*/true).clamp_min(lowest);
+    const Tensor e = (s - max).exp(), sum = e.sum(-1, /*keepdim=*/true);
+    Tensor p = e / sum.masked_fill(sum == 0, 1);
+    if (extras.dropout > 0) p = p * blocks.keep(p);
+    outs.push_back(at::matmul(p, blocks.value));
+    maxima.push_back(max.squeeze(-1));
+    sums.push_back(sum.detach().squeeze(-1));
+  });
+  const Tensor max = at::cat(maxima, 2), sum = at::cat(sums, 2);
+  const Tensor logsumexp = (max + sum.log()).masked_fill(sum == 0, std::numeric_limits<double>::infinity());
+  return {at::cat(outs, 2).to(query.scalar_type()), logsumexp, max, sum};
+}
+
+using Grads = std::tuple<Tensor, Tensor, Tensor, Tensor>;
+
+Grads backward_composition_of(const Tensor& grad_out, const Tensor& query, const Tensor& key, const Tensor& value,
+                              const Tensor& out, const Tensor& logsumexp, const Extras& extras, bool of_bias) {
+  const Blocks blocks(query, key, value, extras);
+  const Tensor grad = grad_out.to(blocks.query.scalar_type());
+  const Tensor delta = (grad * out).sum(-1, /*keepdim=*/true);
+  std::vector<Tensor> queries;
+  Tensor grad_key = at::zeros(blocks.key.sizes(), blocks.key.options());
+  Tensor grad_value = at::zeros(blocks.value.sizes(), blocks.value.options());
+  Tensor grad_bias = of_bias ? at::zeros(extras.bias.sizes(), grad.options()) : Tensor();
+  blocks.each([&](int64_t row, int64_t rows) {
+    const auto cut = [&](const Tensor& tensor) { return tensor.narrow(2, row, rows); };
+    const Tensor p = (blocks.scores(row, rows) - cut(logsumexp).unsqueeze(-1)).exp();
+    Tensor dp = at::matmul(cut(grad), blocks.value.transpose(2, 3)), used = p;
+    if (extras.dropout > 0) {
+      const Tensor keep = blocks.keep(p);
+      dp = dp * keep;
+      used = p * keep;
+    }
+    const Tensor ds = p * (dp - cut(delta));
+    queries.push_back(at::matmul(ds, blocks.key) * extras.scale);
+    grad_key.add_(at::matmul(ds.transpose(2, 3), cut(blocks.query)));
+    grad_value.add_(at::matmul(used.transpose(2, 3), cut(grad)));
+    if (of_bias) {
+      const Tensor part = Blocks::rows_of(grad_bias, row, rows);
+      part.add_(at::sum_to(ds, part.sizes()));
+    }
+  });
+  const auto shared = [&](const Tensor& sum, const Tensor& like) {
+    const Tensor out = at::empty_like(like);
+    out.copy_(blocks.repeats == 1 ? sum : sum.unflatten(1, {-1, blocks.repeats}).sum(2));
+    return out;
+  };
+  const Tensor grad_query = at::empty_like(query);
+  grad_query.copy_(at::cat(queries, 2));
+  return {grad_query, shared(grad_key, key), shared(grad_value, value),
+          of_bias ? grad_bias.to(extras.bias.scalar_type()) : at::empty({0}, query.options())};
+}
+
+// -- kernels --
+
+bool is_empty(const Tensor& query, const Tensor& key, const Tensor& value) {
+  return query.numel() == 0 || key.numel() == 0 || value.numel() == 0;
+}
+
+Results nothing_seen(const Tensor& query, const Tensor& value) {
+  const auto row = [&] { return at::zeros(query.sizes().slice(0, 3), query.options().dtype(wide_of(query))); };
+  return {empty_out(query, value).zero_(), row(), row(), row()};
+}
+
+Results composition(const Tensor& query, const Tensor& key, const Tensor& value, const OptTensor& bias,
+                    const OptTensor& hidden, const OptTensor& padding, OptInts prefix, double scale, double dropout,
+                    int64_t seed, int64_t offset, int64_t low, int64_t high) {
+  check(query, key, value, bias, hidden, padding);
+  if (is_empty(query, key, value)) return nothing_seen(query, value);
+  auto [out, logsumexp, max, sum] = composition_of(
+      query, key, value, {given(bias), given(hidden), given(padding), prefix, scale, dropout, seed, offset, low, high});
+  if (in_functorch()) return {out, logsumexp, max, sum};
+  return {empty_out(query, value).copy_(out), logsumexp, max, sum};
+}
+
+Results native(const Tensor& query, const Tensor& key, const Tensor& value, const OptTensor& bias,
+               const OptTensor& hidden, const OptTensor& padding, OptInts prefix, double scale, double dropout,
+               int64_t seed, int64_t offset, int64_t low, int64_t high) {
+  check(query, key, value, bias, hidden, padding);
+  if (is_empty(query, key, value)) return nothing_seen(query, value);
+  const Extras extras{given(bias), given(hidden), given(padding), prefix, scale, dropout, seed, offset, low, high};
+  const auto result = attention::forward("npu::fusion_attention", query, key, value, extras.options());
+  return {result.out, result.logsumexp, result.max, result.sum};
+}
+
+Grads backward_meta(const Tensor&, const Tensor& query, const Tensor& key, const Tensor& value, const OptTensor& bias,
+                    const OptTensor&, const OptTensor&, OptInts, const Tensor&, const Tensor&, double, double, int64_t,
+                    int64_t, c10::SymInt, c10::SymInt, bool of_bias) {
+  return {at::empty_like(query), at::empty_like(key), at::empty_like(value),
+          of_bias ? at::empty_symint(bias->sym_sizes(), bias->options()) : at::empty({0}, query.options())};
+}
+
+Grads backward_composition(const Tensor& grad, const Tensor& query, const Tensor& key, const Tensor& value,
+                           const OptTensor& bias, const OptTensor& hidden, const OptTensor& padding, OptInts prefix,
+                           const Tensor& out, const Tensor& logsumexp, double scale, double dropout, int64_t seed,
+                           int64_t offset, int64_t low, int64_t high, bool of_bias) {
+  const Extras extras{given(bias), given(hidden), given(padding), prefix, scale, dropout, seed, offset, low, high};
+  return backward_composition_of(grad, query, key, value, out, logsumexp, extras, of_bias);
+}
+
+Grads backward_native(const Tensor& grad, const Tensor& query, const Tensor& key, const Tensor& value,
+                      const OptTensor& bias, const OptTensor& hidden, const OptTensor& padding, OptInts prefix,
+                      const Tensor& out, const Tensor& logsumexp, double scale, double dropout, int64_t seed,
+                      int64_t offset, int64_t low, int64_t high, bool of_bias) {
+  const Extras extras{given(bias), given(hidden), given(padding), prefix, scale, dropout, seed, offset, low, high};
+  const auto grads = attention::backward("npu::fusion_attention_backward", grad, query, key, value, out, logsumexp,
+                                         extras.options(), of_bias);
+  return {grads.query, grads.key, grads.value, of_bias ? grads.bias : at::empty({0}, query.options())};
+}
+
+// -- gradient --
+
+using Signature = Results(const Tensor&, const Tensor&, const Tensor&, const OptTensor&, const OptTensor&,
+                          const OptTensor&, OptInts, double, double, int64_t, int64_t, c10::SymInt, c10::SymInt);
+using BackwardSignature = Grads(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const OptTensor&,
+                                const OptTensor&, const OptTensor&, OptInts, const Tensor&, const Tensor&, double,
+                                double, int64_t, int64_t, c10::SymInt, c10::SymInt, bool);
+
+struct FusionAttention : torch::autograd::Function<FusionAttention> {
+  static variable_list forward(AutogradContext* context, const Tensor& query, const Tensor& key, const Tensor& value,
+                               const OptTensor& bias, const OptTensor& hidden, const OptTensor& padding,
+                               const std::vector<int64_t>& prefix, double scale, double dropout, int64_t seed,
+                               int64_t offset, const c10::SymInt& low, const c10::SymInt& high) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    static const auto op = npu_op<Signature>("npu::fusion_attention");
+    const OptInts ints = prefix.empty() ? OptInts() : OptInts(prefix);
+    auto [out, logsumexp, max, sum] =
+        op.call(query, key, value, bias, hidden, padding, ints, scale, dropout, seed, offset, low, high);
+    context->save_for_backward({query, key, value, given(bias), given(hidden), given(padding), out, logsumexp});
+    context->mark_non_differentiable({logsumexp, max, sum});
+    context->set_materialize_grads(false);
+    auto& data = context->saved_data;
+    data["prefix"] = prefix;
+    data["scale"] = scale;
+    data["dropout"] = dropout;
+    data["seed"] = seed;
+    data["offset"] = offset;
+    data["low"] = low;
+    data["high"] = high;
+    data["of_bias"] = bias && bias->defined() && bias->requires_grad();
+    return {out, logsumexp, max, sum};
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    static const auto op = npu_op<BackwardSignature>("npu::fusion_attention_backward");
+    variable_list results(13);
+    if (!grads[0].defined()) return results;
+    const auto saved = context->get_saved_variables();
+    auto& data = context->saved_data;
+    const std::vector<int64_t> prefix = data["prefix"].toIntVector();
+    const OptInts ints = prefix.empty() ? OptInts() : OptInts(prefix);
+    const double scale = data["scale"].toDouble(), dropout = data["dropout"].toDouble();
+    const bool of_bias = data["of_bias"].toBool();
+    if (c10::GradMode::is_enabled()) {  // to be differentiated again: the composition's own gradient
+      TORCH_CHECK(dropout == 0, "npu_fusion_attention: expected keep_prob 1 for a second derivative, got ",
+                  1 - dropout);
+      const Extras extras{saved[3],
+                          saved[4],
+                          saved[5],
+                          ints,
+                          scale,
+                          0,
+                          0,
+                          0,
+                          data["low"].toSymInt().expect_int(),
+                          data["high"].toSymInt().expect_int()};
+      const Tensor out = std::get<0>(composition_of(saved[0], saved[1], saved[2], extras));
+      variable_list inputs;
+      std::vector<int> places;
+      for (int i = 0; i < 4; ++i) {
+        if (!saved[i].defined() || !saved[i].requires_grad()) continue;
+        inputs.push_back(saved[i]);
+        places.push_back(i);
+      }
+      const auto found = torch::autograd::grad({out}, inputs, {grads[0]}, std::nullopt, /*create_graph=*/true);
+      for (size_t i = 0; i < places.size(); ++i) results[places[i]] = found[i];
+      return results;
+    }
+    auto [q, k, v, b] = op.call(grads[0], saved[0], saved[1], saved[2], saved[3], saved[4], saved[5], ints, saved[6],
+                                saved[7], scale, dropout, data["seed"].toInt(), data["offset"].toInt(),
+                                data["low"].toSymInt(), data["high"].toSymInt(), of_bias);
+    results[0] = q;
+    results[1] = k;
+    results[2] = v;
+    if (of_bias) results[3] = b;
+    return results;
+  }
+};
+
+Results autograd(const Tensor& query, const Tensor& key, const Tensor& value, const OptTensor& bias,
+                 const OptTensor& hidden, const OptTensor& padding, OptInts prefix, double scale, double dropout,
+                 int64_t seed, int64_t offset, c10::SymInt low, c10::SymInt high) {
+  if (in_functorch()) {
+    return composition(query, key, value, bias, hidden, padding, prefix, scale, dropout, seed, offset, low.expect_int(),
+                       high.expect_int());
+  }
+  const auto out =
+      FusionAttention::apply(query, key, value, bias, hidden, padding, prefix ? prefix->vec() : std::vector<int64_t>(),
+                             scale, dropout, seed, offset, low, high);
+  return {out[0], out[1], out[2], out[3]};
+}
+
+// As scaled_dot_product_attention: in the lower precision.
+template <c10::DeviceType Device>
+Results autocast(const Tensor& query, const Tensor& key, const Tensor& value, const OptTensor& bias,
+                 const OptTensor& hidden, const OptTensor& padding, OptInts prefix, double scale, double dropout,
+                 int64_t seed, int64_t offset, c10::SymInt low, c10::SymInt high) {
+  static const auto op = npu_op<Signature>("npu::fusion_attention");
+  c10::impl::ExcludeDispatchKeyGuard no_autocast(at::autocast::get_autocast_dispatch_key_from_device_type(Device));
+  const auto type = at::autocast::get_autocast_dtype(Device);
+  const auto cast = [&](const Tensor& tensor) { return at::autocast::cached_cast(type, tensor, Device); };
+  return op.call(cast(query), cast(key), cast(value), bias, hidden, padding, prefix, scale, dropout, seed, offset, low,
+                 high);
+}
+
+TORCH_LIBRARY_FRAGMENT(npu, m) {
+  m.def(
+      "fusion_attention(Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor? hidden, Tensor? padding, "
+      "int[]? prefix, float scale, float dropout, int seed, int offset, SymInt low, SymInt high) -> "
+      "(Tensor, Tensor, Tensor, Tensor)");
+  m.def(
+      "fusion_attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor? hidden, "
+      "Tensor? padding, int[]? prefix, Tensor out, Tensor logsumexp, float scale, float dropout, int seed, int offset, "
+      "SymInt low, SymInt high, bool of_bias) -> (Tensor, Tensor, Tensor, Tensor)");
+}
+
+TORCH_LIBRARY_IMPL(npu, PrivateUse1, m) {
+  m.impl("fusion_attention", Either<native, composition>::call);
+  m.impl("fusion_attention_backward", Either<backward_native, backward_composition>::call);
+}
+
+TORCH_LIBRARY_IMPL(npu, CompositeExplicitAutograd, m) {
+  m.impl("fusion_attention", composition);
+  m.impl("fusion_attention_backward", backward_composition);
+}
+
+TORCH_LIBRARY_IMPL(npu, Meta, m) {
+  m.impl("fusion_attention", meta);
+  m.impl("fusion_attention_backward", backward_meta);
+}
+
+TORCH_LIBRARY_IMPL(npu, Autograd, m) {
+  m.impl("fusion_attention", autograd);
+}
+
+TORCH_LIBRARY_IMPL(npu, AutocastPrivateUse1, m) {
+  m.impl("fusion_attention", autocast<c10::kPrivateUse1>);
+}
+
+TORCH_LIBRARY_IMPL(npu, AutocastCPU, m) {
+  m.impl("fusion_attention", autocast<c10::kCPU>);
+}
+
+TORCH_LIBRARY_IMPL(npu, FuncTorchBatched, m) {
+  m.impl("fusion_attention", composition);
+}
+
+}  // namespace
+}  // namespace torch_npu
