@@ -91,8 +91,19 @@ class Window {
     int64_t length, begin, end;
     int64_t z, y, x;  // of the point at `begin`
   };
+  struct Plane {
+    int64_t at, rows, length;    // in a channel of the window
+    int64_t row_begin, row_end;  // lines, and points of each, that lie inside
+    int64_t begin, end;
+    int64_t z, y, x;  // of its first point
+  };
+  template <class F>
+  void planes(int64_t z, int64_t y0, int64_t rows, int64_t x0, int64_t cols, F&& body) const;
   template <class F>
   void lines(int64_t z, int64_t y0, int64_t rows, int64_t x0, int64_t cols, F&& body) const;
+  // f32 along memory. False: it is not that, and nothing was done.
+  bool fill_floats(const Tensor& source, int64_t n, int64_t channel, int64_t count, int64_t z, int64_t y0, int64_t rows,
+                   int64_t x0, int64_t cols, float* out) const;
 
   const Axis* axes_;
   int64_t pitch_, plane_, channel_size_;

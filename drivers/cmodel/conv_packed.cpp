@@ -49,6 +49,32 @@ void multiply(const Micro& micro, const uint32_t* a, int64_t strip, int64_t all,
   }
 }
 
+// The same with positions where they lie in the window, if all of a half strip lie together.
+bool lies_in_halves(const Micro& micro, const std::vector<Segment>& segments) {
+  return std::all_of(segments.begin(), segments.end(),
+                     [&](const Segment& segment) { return segment.length % (micro.cols / 2) == 0; });
+}
+
+void multiply_spread(const Micro& micro, const uint32_t* a, int64_t strip, int64_t all, int64_t from,
+                     const std::vector<Segment>& segments, const uint32_t* window, const int64_t* offsets, int64_t m,
+                     int64_t n, int64_t words, float* c, int64_t ldc, bool accumulate) {
+  size_t s = 0;
+  const auto place = [&](int64_t position) {
+    while (segments[s].position + segments[s].length <= position) ++s;
+    return window + segments[s].at + (position - segments[s].position);
+  };
+  for (int64_t j = 0; j < n; j += micro.cols) {
+    const int64_t cols = std::min<int64_t>(micro.cols, n - j), half = micro.cols / 2;
+    const uint32_t* first = place(j);
+    const uint32_t* second = cols > half ? place(j + half) : first;
+    for (int64_t i = 0; i < m; i += strip) {
+      const int64_t rows = std::min(strip, m - i);
+      micro.spread(words, a + i * all + from * rows, first, second, offsets, c + i * ldc + j, ldc, rows, cols,
+                   accumulate);
+    }
+  }
+}
+
 // A rectangle of positions, and which taps along y it has: those of the others lie in the padding throughout.
 struct Area {
   Pieces::Piece piece;
@@ -172,21 +198,14 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
   while (threads > 1 && set_count * shape.groups * shares < 2 * threads && strips / shares >= 4) shares *= 2;
 
   // All weights once, or each block where it is used if that is once only.
-  const bool at_once = set_count > 1;
+  const bool at_once = set_count > 1 || !single;
   Scratch packed_space(sizeof(uint32_t) * (at_once ? plan.packed + 1 : 1));
   uint32_t* packed = packed_space.as<uint32_t>();
-  for (const Part& part : plan.parts) {
-    if (!at_once) break;
-    const int64_t each = plan.strip * part.block * int64_t(part.taps.size()) + 1;
-    parallel_for(shape.groups * part.blocks * strips, std::max<int64_t>(1, (1 << 15) / each),
-                 [&](int64_t first, int64_t last) {
-                   for (int64_t i = first; i < last; ++i) {
-                     const int64_t strip = i % strips, b = i / strips % part.blocks, group = i / (strips * part.blocks);
-                     const int64_t length = plan.block_words(part, b) * int64_t(part.taps.size());
-                     pack_weights(plan, part, weights, group, b, strip, strip + 1,
-                                  packed + plan.weights_at(part, group, b) + strip * plan.strip * length);
-                   }
-                 });
+  if (at_once) {
+    const int64_t each = plan.strip * plan.words * taps + 1;
+    parallel_for(shape.groups * strips, std::max<int64_t>(1, (1 << 15) / each), [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) pack_all_weights(plan, weights, i / strips, i % strips, packed);
+    });
   }
 
   const auto run = [&](int64_t first, int64_t last) {
@@ -272,6 +291,13 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
               if (p.rows == 0) continue;
               window->fill_words(micro, (area - begin) * part.block, source, p.n, group * sources + c0, count, p.z, p.y,
                                  p.rows, p.x, p.cols);
+            }
+            if (lies_in_halves(micro, segments[i - set.first])) {
+              multiply_spread(micro, a, plan.strip, words * all_taps, words * first_tap, segments[i - set.first],
+                              reinterpret_cast<const uint32_t*>(window->data()), offsets.data(), rows, filled, length,
+                              sums, acc_ld, b > 0);
+              sums += blas::padded_cols(micro, filled);
+              continue;
             }
             pack_positions(micro, segments[i - set.first], filled, window->data(), offsets, length, column);
             multiply(micro, a, plan.strip, words * all_taps, words * first_tap, column, rows, filled, length, sums,

@@ -70,4 +70,7 @@ struct PackedPlan {
 void pack_weights(const PackedPlan& plan, const Part& part, const Weights& weights, int64_t group, int64_t b,
                   int64_t first, int64_t last, uint32_t* out);
 
+// One strip of all parts and blocks, each to its place in `packed`.
+void pack_all_weights(const PackedPlan& plan, const Weights& weights, int64_t group, int64_t strip, uint32_t* packed);
+
 }  // namespace cmodel::conv

@@ -8,6 +8,8 @@ namespace {
 using blas::Micro;
 using blas::Scratch;
 
+constexpr int64_t kWidest = 64;  // taps of a channel that are worth turning to pick some of them
+
 // Pairs of channels in one word. Rows one by one: [word of channels][tap], turned to [tap][word]; then rows together.
 void pack_strip(const PackedPlan& plan, const Part& part, const uint16_t* from, int64_t row_step, int64_t step,
                 int64_t c0, int64_t words, int64_t rows, uint32_t* space, uint32_t* to) {
@@ -38,7 +40,6 @@ void pack_strip(const PackedPlan&, const Part& part, const float* from, int64_t 
                 int64_t words, int64_t rows, uint32_t* space, uint32_t* to) {
   const Micro& plain = blas::micro_f32();
   const int64_t taps = int64_t(part.taps.size()), length = words * taps;
-  constexpr int64_t kWidest = 64;
   if (part.dense && step == taps) {  // a row is one line of memory, [channel][tap]
     int64_t offset[2 * blas::kBlockWords];
     plain.deep(from, row_step, rows, length, rows, space);
@@ -80,7 +81,7 @@ void pack(const PackedPlan& plan, const Part& part, const Weights& weights, int6
   if (length == 0) return;
   const int64_t c0 = b * part.block * plan.micro.depth, step = weights.source_stride(),
                 row_step = weights.result_stride();
-  Scratch space(sizeof(uint32_t) * size_t((plan.strip + 1) * std::max<int64_t>(length, 64)));
+  Scratch space(sizeof(uint32_t) * size_t((plan.strip + 1) * std::max(length, kWidest)));
   const E* from =
       reinterpret_cast<const E*>(weights.tensor.data) + group * weights.group_stride(plan.shape) + c0 * step;
   for (int64_t i = first; i < last; ++i) {
@@ -98,6 +99,44 @@ void pack_weights(const PackedPlan& plan, const Part& part, const Weights& weigh
     pack<uint16_t>(plan, part, weights, group, b, first, last, out);
   } else {
     pack<float>(plan, part, weights, group, b, first, last, out);
+  }
+}
+
+void pack_all_weights(const PackedPlan& plan, const Weights& weights, int64_t group, int64_t strip, uint32_t* packed) {
+  const int64_t step = weights.source_stride(), row_step = weights.result_stride(), row = strip * plan.strip;
+  const int64_t rows = std::min(plan.strip, plan.results - row);
+  const auto place = [&](const Part& part, int64_t b) {
+    return packed + plan.weights_at(part, group, b) + row * plan.block_words(part, b) * int64_t(part.taps.size());
+  };
+  int64_t widest = 0, least = 0;
+  for (const Part& part : plan.parts) {
+    widest = std::max(widest, part.last_tap + 1);
+    least = std::min(least, part.first_tap);
+  }
+  if (plan.parts.size() == 1 || plan.micro.depth == 2 || least < 0 || widest > kWidest || step == 1 || row_step == 1) {
+    for (const Part& part : plan.parts) {
+      for (int64_t b = 0; b < part.blocks; ++b) {
+        pack_weights(plan, part, weights, group, b, strip, strip + 1, place(part, b));
+      }
+    }
+    return;
+  }
+  // Parts have some of the taps each: a channel is turned once for all of them.
+  Scratch space(sizeof(uint32_t) * size_t((plan.strip + 1) * kWidest));
+  uint32_t* turned = space.as<uint32_t>();
+  const float* from =
+      reinterpret_cast<const float*>(weights.tensor.data) + group * weights.group_stride(plan.shape) + row * row_step;
+  for (int64_t w = 0; w < plan.words; ++w) {
+    blas::micro_f32().deep(from + w * step, row_step, rows, widest, rows, turned);
+    for (const Part& part : plan.parts) {
+      if (part.taps.empty()) continue;
+      const int64_t b = w / part.block, words = plan.block_words(part, b);
+      uint32_t* to = place(part, b) + w % part.block * rows;
+      for (const int64_t tap : part.taps) {
+        std::memcpy(to, turned + tap * rows, sizeof(uint32_t) * size_t(rows));
+        to += words * rows;
+      }
+    }
   }
 }
 

@@ -70,33 +70,76 @@ Window<T>::Window(const Axis* axes, int64_t channels, int64_t rows, int64_t cols
   for (int64_t i = taps; i < taps * channels; ++i) offsets_[i] = offsets_[i - taps] + channel_size_;
 }
 
-// Every line that a fill writes: body(z tap, y residue, x residue, row) with where it comes from, or without a source
-// where it lies outside. `begin` and `end` bound the points of the line that lie inside.
+// Every plane that a fill writes, one for each z tap, y residue and x residue, and which of its lines and points lie
+// inside the source.
 template <class T>
 template <class F>
-void Window<T>::lines(int64_t z, int64_t y0, int64_t rows, int64_t x0, int64_t cols, F&& body) const {
+void Window<T>::planes(int64_t z, int64_t y0, int64_t rows, int64_t x0, int64_t cols, F&& body) const {
   const int64_t needed_rows = rows + y_.reach, needed_cols = cols + x_.reach;
   const Axis &az = axes_[0], &ay = axes_[1], &ax = axes_[2];
-  int64_t plane = 0;
+  const auto inside = [](const Axis& axis, int64_t start, int64_t needed, int64_t* begin, int64_t* end) {
+    *begin = std::min(needed, first_at_least(0, start, axis.source_step));
+    *end = std::max(*begin, std::min(needed, first_at_least(axis.source_size, start, axis.source_step)));
+  };
+  int64_t at = 0;
   for (const Tap& tap : az.taps) {
     const int64_t sz = z * az.source_step + tap.offset;
     for (const int64_t y_residue : y_.residues) {
+      const int64_t y_start = y0 * ay.source_step + y_.least + y_residue;
       for (const int64_t x_residue : x_.residues) {
         const int64_t x_start = x0 * ax.source_step + x_.least + x_residue;
-        const int64_t begin = std::min(needed_cols, first_at_least(0, x_start, ax.source_step));
-        const int64_t end =
-            std::max(begin, std::min(needed_cols, first_at_least(ax.source_size, x_start, ax.source_step)));
-        for (int64_t r = 0; r < needed_rows; ++r) {
-          const int64_t sy = (y0 + r) * ay.source_step + y_.least + y_residue;
-          const bool inside = sz >= 0 && sz < az.source_size && sy >= 0 && sy < ay.source_size && begin < end;
-          // Lines of a narrower tile end at needed_cols; what follows up to the pitch is read, and its products
-          // dropped.
-          body(Line{plane + r * pitch_, inside, needed_cols, begin, end, sz, sy, x_start + begin * ax.source_step});
-        }
-        plane += plane_;
+        // Lines of a narrower tile end at needed_cols; what follows up to the pitch is read, and its products dropped.
+        Plane plane{at, needed_rows, needed_cols, 0, 0, 0, 0, sz, y_start, x_start};
+        inside(ay, y_start, needed_rows, &plane.row_begin, &plane.row_end);
+        inside(ax, x_start, needed_cols, &plane.begin, &plane.end);
+        if (sz < 0 || sz >= az.source_size || plane.begin == plane.end) plane.row_end = plane.row_begin;
+        body(plane);
+        at += plane_;
       }
     }
   }
+}
+
+// The same line by line, without a source where a line lies outside.
+template <class T>
+template <class F>
+void Window<T>::lines(int64_t z, int64_t y0, int64_t rows, int64_t x0, int64_t cols, F&& body) const {
+  planes(z, y0, rows, x0, cols, [&](const Plane& p) {
+    for (int64_t r = 0; r < p.rows; ++r) {
+      body(Line{p.at + r * pitch_, r >= p.row_begin && r < p.row_end, p.length, p.begin, p.end, p.z,
+                p.y + r * axes_[1].source_step, p.x + p.begin * axes_[2].source_step});
+    }
+  });
+}
+
+// Channel by channel, so that memory is read in its order.
+template <class T>
+bool Window<T>::fill_floats(const Tensor& source, int64_t n, int64_t channel, int64_t count, int64_t z, int64_t y0,
+                            int64_t rows, int64_t x0, int64_t cols, float* out) const {
+  const int64_t step = source.stride[4] * axes_[2].source_step, line_step = source.stride[3] * axes_[1].source_step;
+  if (source.dtype != NPU_F32 || (step != 1 && step != 2) || (source.stride[1] == 1 && count > 1)) return false;
+  const blas::Micro& micro = blas::micro_f32();
+  const auto copy = step == 1 ? micro.wide : micro.every_second;
+  const float* first = reinterpret_cast<const float*>(source.data) + n * source.stride[0] + channel * source.stride[1];
+  planes(z, y0, rows, x0, cols, [&](const Plane& p) {
+    const float* from = first + p.z * source.stride[2] + (p.y + p.row_begin * axes_[1].source_step) * source.stride[3] +
+                        (p.x + p.begin * axes_[2].source_step) * source.stride[4];
+    float* to = out + p.at;
+    for (int64_t c = 0; c < count; ++c, from += source.stride[1], to += channel_size_) {
+      for (int64_t r = 0; r < p.row_begin; ++r) std::fill_n(to + r * pitch_, p.length, 0.0f);
+      for (int64_t r = p.row_end; r < p.rows; ++r) std::fill_n(to + r * pitch_, p.length, 0.0f);
+      if (p.row_begin == p.row_end) continue;
+      copy(from, line_step, p.end - p.begin, p.row_end - p.row_begin, pitch_,
+           reinterpret_cast<uint32_t*>(to + p.row_begin * pitch_ + p.begin));
+      if (p.begin == 0 && p.end == p.length) continue;
+      for (int64_t r = p.row_begin; r < p.row_end; ++r) {
+        float* line = to + r * pitch_;
+        for (int64_t i = 0; i < p.begin; ++i) line[i] = 0;
+        for (int64_t i = p.end; i < p.length; ++i) line[i] = 0;
+      }
+    }
+  });
+  return true;
 }
 
 template <class T>
@@ -105,6 +148,9 @@ void Window<T>::fill(const Tensor& source, int64_t n, int64_t channel, int64_t c
   const int64_t size = npu::dtype_size(source.dtype);
   const int64_t step = source.stride[4] * axes_[2].source_step;
   T* out = space_.template as<T>();
+  if constexpr (std::is_same_v<T, float>) {
+    if (fill_floats(source, n, channel, count, z, y0, rows, x0, cols, out)) return;
+  }
   const char* first = source.data + (n * source.stride[0] + channel * source.stride[1]) * size;
   lines(z, y0, rows, x0, cols, [&](const Line& line) {
     const char* from =
@@ -130,6 +176,10 @@ void Window<T>::fill_words(const blas::Micro& micro, int64_t slot, const Tensor&
   const int64_t size = npu::dtype_size(source.dtype), words = micro.words(count);
   const int64_t step = source.stride[4] * axes_[2].source_step;
   uint32_t* out = reinterpret_cast<uint32_t*>(space_.template as<T>()) + slot * channel_size_;
+  if (micro.depth == 1 &&
+      fill_floats(source, n, channel, count, z, y0, rows, x0, cols, reinterpret_cast<float*>(out))) {
+    return;
+  }
   const char* first = source.data + (n * source.stride[0] + channel * source.stride[1]) * size;
   const bool native = source.dtype == (micro.depth == 2 ? NPU_BF16 : NPU_F32);
   lines(z, y0, rows, x0, cols, [&](const Line& line) {

@@ -16,6 +16,10 @@ struct Micro {
   // The same with rows of A where they lie, `bytes` apart, their words one after the other.
   void (*loose)(int64_t words, const void* a, int64_t bytes, const uint32_t* b, void* c, int64_t ldc, int64_t rows,
                 int64_t cols, bool accumulate);
+  // The same as `tile` with B where it lies: the two halves of word p of its strip at b0 + offset[p] and b1 +
+  // offset[p].
+  void (*spread)(int64_t words, const uint32_t* a, const uint32_t* b0, const uint32_t* b1, const int64_t* offset,
+                 void* c, int64_t ldc, int64_t rows, int64_t cols, bool accumulate);
   // Packing: to[word * strip + line] for `lines` lines (at most strip) and `k` elements of each. `deep`: k runs along
   // memory and lines are `step` elements apart; `deep_at`: line i begins at from[offset[i]]. `wide`: lines are
   // neighbours in memory and k steps by `step`; `every_second`: with one between them. `taps`: as `wide`, but element p

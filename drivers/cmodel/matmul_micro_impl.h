@@ -65,15 +65,30 @@ struct Loose {
   }
 };
 
-template <int R, int V, class A>
-inline void tile_of(int64_t words, A a, const uint32_t* b, Sum* c, int64_t ldc, int64_t cols, bool accumulate) {
+// Columns of B: one strip, or two halves at offsets.
+template <int V>
+struct Strip {
+  const uint32_t* b;
+  const uint32_t* at(int64_t p, int v) const { return b + p * V * L + v * L; }
+};
+struct Halves {
+  const uint32_t* half[2];
+  const int64_t* offset;
+  const uint32_t* at(int64_t p, int v) const { return half[v] + offset[p]; }
+};
+
+template <int R, int V, class A, class B>
+inline void tile_of(int64_t words, A a, B b, Sum* c, int64_t ldc, int64_t cols, bool accumulate) {
   Vector<Sum> acc[R][V] = {};
-  for (int64_t p = 0; p < words; ++p, b += V * L) {
+  for (int64_t p = 0; p < words; ++p) {
+    const uint32_t* columns[V];
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) columns[v] = b.at(p, v);
 #pragma GCC unroll 14
     for (int i = 0; i < R; ++i) {
       const uint32_t word = a.at(p, i);
 #pragma GCC unroll 2
-      for (int v = 0; v < V; ++v) acc[i][v] = step(word, b + v * L, acc[i][v]);
+      for (int v = 0; v < V; ++v) acc[i][v] = step(word, columns[v], acc[i][v]);
     }
   }
 #pragma GCC unroll 14
@@ -97,6 +112,20 @@ void packed_rows(int64_t words, const uint32_t* a, const uint32_t* b, void* c, i
     if (rows < R) return packed_rows<R - 1>(words, a, b, c, ldc, rows, cols, accumulate);
   }
   if (cols > L) {
+    tile_of<R, 2>(words, Packed<R>{a}, Strip<2>{b}, static_cast<Sum*>(c), ldc, cols, accumulate);
+  } else {
+    tile_of<R, 1>(words, Packed<R>{a}, Strip<1>{b}, static_cast<Sum*>(c), ldc, cols, accumulate);
+  }
+}
+
+template <int R>
+void spread_rows(int64_t words, const uint32_t* a, const uint32_t* b0, const uint32_t* b1, const int64_t* offset,
+                 void* c, int64_t ldc, int64_t rows, int64_t cols, bool accumulate) {
+  if constexpr (R > 1) {
+    if (rows < R) return spread_rows<R - 1>(words, a, b0, b1, offset, c, ldc, rows, cols, accumulate);
+  }
+  const Halves b{{b0, b1}, offset};
+  if (cols > L) {
     tile_of<R, 2>(words, Packed<R>{a}, b, static_cast<Sum*>(c), ldc, cols, accumulate);
   } else {
     tile_of<R, 1>(words, Packed<R>{a}, b, static_cast<Sum*>(c), ldc, cols, accumulate);
@@ -110,9 +139,9 @@ void loose_rows(int64_t words, const void* a, int64_t bytes, const uint32_t* b, 
     if (rows < R) return loose_rows<R - 1>(words, a, bytes, b, c, ldc, rows, cols, accumulate);
   }
   if (cols > L) {
-    tile_of<R, 2>(words, Loose<R>(a, bytes), b, static_cast<Sum*>(c), ldc, cols, accumulate);
+    tile_of<R, 2>(words, Loose<R>(a, bytes), Strip<2>{b}, static_cast<Sum*>(c), ldc, cols, accumulate);
   } else {
-    tile_of<R, 1>(words, Loose<R>(a, bytes), b, static_cast<Sum*>(c), ldc, cols, accumulate);
+    tile_of<R, 1>(words, Loose<R>(a, bytes), Strip<1>{b}, static_cast<Sum*>(c), ldc, cols, accumulate);
   }
 }
 
@@ -310,7 +339,8 @@ void taps(const void* from, const int64_t* offset, int64_t lines, int64_t k, int
 
 }  // namespace
 
-extern const Micro MICRO_NAME = {kRows, kCols,   kDepth, packed_rows<kRows>, loose_rows<kRows>,
-                                 deep,  deep_at, wide,   every_second,       taps};
+extern const Micro MICRO_NAME = {
+    kRows, kCols,        kDepth, packed_rows<kRows>, loose_rows<kRows>, spread_rows<kRows>, deep, deep_at,
+    wide,  every_second, taps};
 
 }  // namespace cmodel::blas::KERNEL_ISA
