@@ -292,12 +292,24 @@ void test_conv(int64_t largest) {
   if (chance(15)) v.groups = v.in_channels, v.out_channels = v.in_channels * uniform(1, 2);  // depthwise
   if (chance(5)) v.in_channels = v.groups * 66, v.out_channels = v.groups * 64;  // the path for narrow images
   const bool pointwise = chance(20);
+  // Rows of whole vectors, which are read where they lie.
+  const bool whole = !pointwise && chance(20);
+  if (whole) v.in_channels = v.groups * uniform(6, 20), v.out_channels = v.groups * uniform(8, 30);
   const int64_t extent = rank == 1 ? 6 * largest : rank == 2 ? largest : std::min<int64_t>(largest, 6);
   for (int d = 0; d < rank; ++d) {
     v.kernel[d] = pointwise ? 1 : uniform(1, 5);
     v.stride[d] = pointwise ? 1 : pick<int64_t>({1, 1, 2, 3});
     v.dilation[d] = pick<int64_t>({1, 1, 2});
     v.padding[d] = pointwise ? 0 : uniform(0, 3);
+    if (whole && d == rank - 1) {
+      v.kernel[d] = pick<int64_t>({1, 3, 3, 5});
+      v.dilation[d] = 1;
+      v.padding[d] = v.kernel[d] / 2;
+      v.stride[d] = pick<int64_t>({1, 1, 2});
+      v.in_size[d] = v.out_size[d] = 16 * uniform(1, 3);
+      v.in_size[d] *= v.stride[d];
+      continue;
+    }
     v.in_size[d] = std::max<int64_t>(uniform(1, extent), v.dilation[d] * (v.kernel[d] - 1) + 1 - 2 * v.padding[d]);
     v.out_size[d] = (v.in_size[d] + 2 * v.padding[d] - v.dilation[d] * (v.kernel[d] - 1) - 1) / v.stride[d] + 1;
   }
