@@ -1,5 +1,5 @@
-// Negative log likelihood, 1-d and 2-d alike: one REDUCE (or MAP) forward that loads by class, one MAP backward that
-// compares the class.
+// Negative log likelihood, 1-d and 2-d alike: one REDUCE (or MAP) forward that loads by class, a fill and one SCATTER
+// backward that stores by class.
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/nll_loss2d_backward_ops.h>
 #include <ATen/ops/nll_loss2d_forward_ops.h>
@@ -8,6 +8,7 @@
 #include <ATen/ops/nll_loss_forward_meta.h>
 #include <ATen/ops/nll_loss_forward_ops.h>
 
+#include "csrc/aten/nest.h"
 #include "csrc/aten/reduction.h"
 
 namespace torch_npu {
@@ -34,28 +35,19 @@ TypedKernel k_each_weight(NPU_NLL("nll_loss_weight", "out", NPU_NLL_WEIGHT) "  s
 TypedKernel k_fold(NPU_NLL("nll_loss_sum", "out, total", NPU_NLL_NO_WEIGHT) NPU_NLL_FOLD);
 TypedKernel k_fold_weight(NPU_NLL("nll_loss_weight_sum", "out, total", NPU_NLL_WEIGHT) NPU_NLL_FOLD);
 
-TypedKernel k_backward(R"(
-program nll_loss_backward(out, grad, target, weight, total; ignore, mean)
-each:
-  %t = load target : i64
-  %c = index 7
-  %ignore = param ignore : i64
-  %hit = eq %t, %c
-  %use = ne %t, %ignore
-  %here = and %hit, %use
-  %g = load grad : $t
-  %w = load weight : $t
-  %gw = mul %g, %w
-  %total = load total : $t
-  %mean = param mean : bool
-  %one = const 1 : $t
-  %by = where %mean, %total, %one
-  %q = div %gw, %by
-  %n = neg %q
-  %zero = const 0 : $t
-  %r = where %here, %n, %zero
-  store out, %r
-)");
+// Into a gradient of zeros: one element per target.
+#define NPU_NLL_BACKWARD(name, operands, weight)                                                 \
+  "program " name "(out, grad, target, total" operands                                           \
+  "; classes, out_stride, ignore, mean, w_stride)\neach:\n"                                      \
+  "  %t = load target : i64\n  %ignore = param ignore : i64\n  %use = ne %t, %ignore\n"          \
+  "  %classes = param classes : i64\n  %c = check_index %t, %classes, check, mask %use\n" weight \
+  "  %total = load total : $t\n  %mean = param mean : bool\n  %one = const 1 : $t\n"             \
+  "  %by = where %mean, %total, %one\n  %q = div %gw, %by\n  %n = neg %q\n"                      \
+  "  %os = param out_stride : i64\n  %at = mul %c, %os\n  store_at out, %n, %at, mask %use\n"
+
+TypedKernel k_backward(NPU_NLL_BACKWARD("nll_loss_backward", "", "  %gw = load grad : $t\n"));
+TypedKernel k_backward_weight(NPU_NLL_BACKWARD("nll_loss_weight_backward", ", w",
+                                               NPU_NLL_WEIGHT "  %g = load grad : $t\n  %gw = mul %g, %w\n"));
 
 int64_t class_dim(const Tensor& self) {
   return self.dim() == 1 ? 0 : 1;
@@ -102,27 +94,27 @@ void forward(const Tensor& out, const Tensor& total, const Tensor& self, const T
 void backward(const Tensor& grad_input, const Tensor& grad, const Tensor& self, const Tensor& target,
               const Tensor& weight, int64_t reduction, int64_t ignore, const Tensor& total, const char* label) {
   const int64_t dim = class_dim(self);
-  at::DimVector strides(self.dim(), 0), grad_strides(self.dim(), 0), weight_strides(self.dim(), 0);
-  int64_t from = 0;
+  const bool one = self.dim() == 1;  // its target may have one element
+  at::DimVector space, out_strides, zeros;
   for (int64_t d = 0; d < self.dim(); ++d) {
     if (d != dim) {
-      strides[d] = target.stride(from);
-      grad_strides[d] = reduction == at::Reduction::None ? grad.stride(from) : 0;
-      ++from;
+      space.push_back(self.size(d));
+      out_strides.push_back(grad_input.stride(d));
+      zeros.push_back(0);
     }
   }
-  DimMask inner;
-  inner[dim] = true;
-  Rows rows(label, self.sizes(), inner);
-  rows.indexed().add(grad_input).strided(grad, grad_strides).strided(target, strides);
+  grad_input.zero_();
+  Nest nest(NPU_SCATTER, label, space);
+  nest.with(grad_input, out_strides)
+      .with(grad, reduction == at::Reduction::None && !one ? grad.strides() : at::IntArrayRef(zeros))
+      .with(target, one ? at::IntArrayRef() : target.strides())
+      .with(total, zeros);
   if (weight.defined()) {
-    weight_strides[dim] = weight.stride(0);
-    rows.strided(weight, weight_strides);
-  } else {
-    rows.number(1);
+    nest.with(weight, zeros);
   }
-  rows.scalar(total).map(k_backward.of(compute_type(self, label)),
-                         {integer(ignore), integer(reduction == at::Reduction::Mean)});
+  nest.integers({self.size(dim), grad_input.stride(dim), ignore, reduction == at::Reduction::Mean,
+                 weight.defined() ? weight.stride(0) : 0})
+      .run((weight.defined() ? k_backward_weight : k_backward).of(compute_type(self, label)));
 }
 
 Tensor given(const OptTensor& tensor) {

@@ -113,7 +113,9 @@ class Reduce {
     if (leader_ == kNone) return false;
     const int64_t kept = std::llabs(kept_.stride[kept_.rank - 1][leader_]);
     const int64_t inner = std::llabs(inner_.stride[inner_.rank - 1][leader_]);
-    if (kept_.size[kept_.rank - 1] >= 16 && kept == 1 && inner != 1) return true;
+    // One line of memory holds several rows' values, and none of the next folded point's.
+    const bool near = kept == 1 ? inner != 1 : kept > 0 && kept <= 16 && inner >= 16 * kept;
+    if (kept_.size[kept_.rank - 1] >= 16 && near) return true;
     return inner_.rank > 1 && inner_.total <= 64;  // pooling windows
   }
 
