@@ -152,6 +152,8 @@ void run_group(Frame& f, const Group& group, const Tile& tile) {
       done = end;
     }
   }
+  // Folds may stand before the loop, so it does for them what the interpreter does elsewhere.
+  for (int fold : group.others) spread(f, plan.ops[fold].a, tile);
   if (!folds)
     for (int fold : group.folds) spread(f, plan.ops[fold].a, tile);
 }

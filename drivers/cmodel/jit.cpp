@@ -329,7 +329,10 @@ bool compile(const std::vector<npu_instr>& in, Group& group) {
   if (!group.code) return false;
   if (group.folds.empty()) return true;
   if (Compiler(in, group, group.stored, group.folds).run(code)) group.folding = Code::make(code);
-  if (!group.folding) group.folds.clear();
+  if (!group.folding) {
+    group.others.insert(group.others.end(), group.folds.begin(), group.folds.end());
+    group.folds.clear();
+  }
   return true;
 }
 

@@ -41,7 +41,9 @@ struct Group {
   std::vector<int> members, inputs, constants, outputs;  // instructions; outputs are members that others read
   std::unique_ptr<Code> code;
   // A second loop that adds up what F32 sums fold, instead of writing it: for rows that are folded one by one.
-  std::vector<int> folds, stored;  // folds, and the outputs that are none of their arguments
+  std::vector<int> folds;   // whose arguments nobody else reads
+  std::vector<int> stored;  // the outputs that are none of these
+  std::vector<int> others;  // sums of outputs that have other readers too
   std::unique_ptr<Code> folding;
   int at() const { return members.back(); }
 };

@@ -99,7 +99,7 @@ class Builder {
       const uint16_t id = in_[i].a;
       const bool only =
           std::all_of(uses_[id].begin(), uses_[id].end(), [&](int user) { return has(members, user) || user == i; });
-      if (has(members, id) && only) group.folds.push_back(i);
+      if (has(members, id)) (only ? group.folds : group.others).push_back(i);
     }
     // Of two outputs that are stored to one place, the one that is stored last stays.
     std::stable_sort(group.outputs.begin(), group.outputs.end(), [&](int a, int b) { return stored(a) < stored(b); });

@@ -210,3 +210,70 @@ TEST(a_program_with_more_values_than_registers_becomes_several_loops) {
   expect(k, "wide");
   if (cmodel::can_compile() && cmodel::make_plan(k.program)->groups.size() < 2) fail("expected several loops");
 }
+
+TEST(sums_in_loops) {
+  // Two sums that share a value, one of them also of something that a later segment computes again and stores; rows in
+  // tiles of their own and several in one, every number small enough that any order of addition is exact.
+  for (int64_t columns : {3, 15, 16, 33, 500, 1024, 2500, 5000})
+    for (int64_t rows : {1, 4, 70})
+      for (int dtype : {NPU_F32, NPU_BF16}) {
+        std::vector<float> values(static_cast<size_t>(rows * columns));
+        for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(static_cast<int>(i * 7 % 11) - 5);
+        Case k(NPU_REDUCE, {rows, columns}, 1);
+        k.add(k.block(values), NPU_F32, {columns, 1});
+        k.add(k.block(std::vector<float>(values.begin(), values.begin() + columns)), NPU_F32, {0, 1});
+        k.add(k.block(std::vector<float>(values.begin(), values.begin() + rows)), NPU_F32, {1, 0});
+        k.add(k.block(rows * columns, dtype), dtype, {columns, 1});
+        k.add(k.block(rows, NPU_F32), NPU_F32, {1, 0});
+        k.with(
+            "program p(x, w, m, out, sum)\nrow:\n  %m = load m : f32\neach:\n  %x = load x : f32\n  %w = load w : f32\n"
+            "  %xw = mul %x, %w\n  %a = fold sum %xw\n  %d = sub %x, %m\n  %p = mul %d, %xw\n  %b = fold sum %p\n"
+            "  %neg = neg %p\n  %most = fold max %neg\nrow:\n  %s = add %a, %b\n  %t = add %s, %most\n  store sum, %t\n"
+            "each:\n  %y = load x : f32\n  %v = load w : f32\n  %e = sub %y, %m\n  %f = mul %e, %v\n"
+            "  %g = fma %f, %y, %m\n  %h = max %g, %a\n  store out, %h\n");
+        const std::string text = k.compare({});
+        if (!text.empty()) fail(std::to_string(rows) + " x " + std::to_string(columns) + ": " + text);
+      }
+}
+
+TEST(sums_in_loops_of_columns_and_of_everything) {
+  // The same program folded along rows, where sums are held per column, and over one long row in pieces.
+  for (int64_t columns : {1, 40, 3000})
+    for (int64_t rows : {1, 9, 400}) {
+      const bool all = rows == 1;
+      std::vector<float> values(static_cast<size_t>(rows * columns * (all ? 50 : 1)));
+      for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(static_cast<int>(i * 7 % 11) - 5);
+      const int64_t n = static_cast<int64_t>(values.size());
+      Case k(NPU_REDUCE, all ? std::vector<int64_t>{n} : std::vector<int64_t>{columns, rows}, 1);
+      const std::vector<int64_t> strides = all ? std::vector<int64_t>{1} : std::vector<int64_t>{1, columns};
+      k.add(k.block(values), NPU_F32, strides);
+      k.add(k.block(values), NPU_F32, strides);
+      k.add(k.block(all ? 1 : columns, NPU_F32), NPU_F32, all ? std::vector<int64_t>{0} : std::vector<int64_t>{1, 0});
+      k.with(
+          "program p(x, y, out)\neach:\n  %x = load x : f32\n  %y = load y : f32\n  %two = const 2 : f32\n"
+          "  %d = sub %x, %two\n  %q = mul %d, %y\n  %s = fold sum %q\nrow:\n  store out, %s\n");
+      const std::string text = k.compare({});
+      if (!text.empty()) fail(std::to_string(rows) + " x " + std::to_string(columns) + ": " + text);
+    }
+}
+
+TEST(sums_that_are_stored_too) {
+  // A sum stands before the last instruction of its loop, and what it folds is stored as well, one value per column.
+  for (int64_t columns : {20, 600})
+    for (int64_t rows : {3, 50}) {
+      std::vector<float> values(static_cast<size_t>(rows * columns));
+      for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(static_cast<int>(i * 7 % 11) - 5);
+      Case k(NPU_REDUCE, {rows, columns}, 1);
+      k.add(k.block(values), NPU_F32, {0, 1});
+      k.add(k.block(values), NPU_F32, {columns, 1});
+      k.add(k.block(rows * columns, NPU_F32), NPU_F32, {columns, 1});
+      k.add(k.block(rows * columns, NPU_F32), NPU_F32, {columns, 1});
+      k.add(k.block(rows, NPU_F32), NPU_F32, {1, 0});
+      k.with(
+          "program p(x, y, out, more, sum)\neach:\n  %x = load x : f32\n  %q = mul %x, %x\n  %s = fold sum %q\n"
+          "  %y = load y : f32\n  %a = add %q, %y\n  %b = sub %a, %x\n  store out, %b\n  store more, %q\nrow:\n"
+          "  store sum, %s\n");
+      const std::string text = k.compare({});
+      if (!text.empty()) fail(std::to_string(rows) + " x " + std::to_string(columns) + ": " + text);
+    }
+}
