@@ -186,7 +186,7 @@ bool try_packed(const Problem& p) {
   const int threads = each * p.batches <= kSerialWork ? 1 : pool_threads();
   const bool by_batch = threads == 1 || p.batches >= 4 * threads;
   const Product product(p, micro, by_batch ? 1 : threads);
-  const bool once = same_in_all_batches(p, product.rows_shared ? 0 : 1);
+  const bool once = same_in_all_batches(p, product.rows_shared == product.flipped ? 1 : 0);
 
   const auto pack = [&](const Batch& batch, uint32_t* to, bool together) {
     if (product.loose && product.rows_shared) return;

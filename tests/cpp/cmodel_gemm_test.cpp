@@ -228,6 +228,10 @@ void test_matmul(int64_t largest) {
   c.tensors.emplace_back(chance(60) ? same : random_dtype(acc), a, chance(40) ? Tensor::kDense : Tensor::kAny);
   c.tensors.emplace_back(chance(60) ? same : random_dtype(acc), b, chance(40) ? Tensor::kDense : Tensor::kAny);
   for (Tensor& t : c.tensors) t.fill();
+  if (chance(25)) {  // one matrix for all batches
+    Tensor& t = c.tensors[size_t(uniform(0, 1))];
+    for (int d = 0; d < batch_rank; ++d) t.stride[d] = 0;
+  }
   if (chance(30)) add_epilogue(c, r, acc);
   c.tensors.emplace_back(random_result(acc), r, chance(50) ? Tensor::kDense : Tensor::kOutput);
   c.text = "matmul acc " + std::string(npu::dtype_name(acc)) + (c.has_program ? " with epilogue" : "");
