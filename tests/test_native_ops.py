@@ -283,3 +283,15 @@ def test_conj_physical_in_place():
     x = torch.complex(values((3, 4), torch.float32), values((3, 4), torch.float32, 1))
     same(x.npu().conj_physical_(), x.conj().resolve_conj())
     same(x.npu().t().conj_physical_(), x.t().conj().resolve_conj())
+
+
+@pytest.mark.parametrize("shared", [0, 1])
+@pytest.mark.parametrize(("m", "n"), [(75, 3), (3, 75), (75, 84), (84, 75)])
+@pytest.mark.parametrize("across", [False, True])
+def test_bmm_with_one_matrix_for_all_batches(m, n, shared, across):
+    """One operand is the same in every batch, whichever way round the product is computed."""
+    sides = [torch.randn(4, m, 33), torch.randn(4, 33, n)]
+    sides[shared] = sides[shared][:1].expand_as(sides[shared])
+    a, b = (side.npu() if i != shared else side[:1].npu().expand_as(side) for i, side in enumerate(sides))
+    out = torch.empty(4, n, m, device="npu").mT if across else torch.empty(4, m, n, device="npu")
+    torch.testing.assert_close(torch.bmm(a, b, out=out).cpu(), torch.bmm(*sides), rtol=1e-5, atol=1e-5)
