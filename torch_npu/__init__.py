@@ -86,6 +86,10 @@ def __getattr__(name: str):
     raise AttributeError(f"module 'torch_npu' has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 # True while torch itself is being imported: then torch calls _autoload as soon as this module is there, and an
 # exception here would break `import torch`.
 _in_torch_import = "torch" in sys.modules and getattr(sys.modules["torch"].__spec__, "_initializing", False)

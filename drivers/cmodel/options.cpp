@@ -123,24 +123,32 @@ bool parse_options(const char* text, Options* out, std::string* error) {
     const std::string_view value = equals == std::string_view::npos ? std::string_view() : item.substr(equals + 1);
     uint64_t n = 0;
     bool good = false;
+    const char* wanted = "";
     if (key == "devices") {
+      wanted = "1 to 64";
       good = number(value, &n) && n >= 1 && n <= 64;
       out->devices = static_cast<uint32_t>(n);
     } else if (key == "memory") {
+      wanted = "1M to 4T";
       good = bytes(value, &memory);
       plain = true;
     } else if (key == "base") {
+      wanted = "an address";
       good = number(value, &base);
       plain = true;
     } else if (key == "regions") {
+      wanted = "NAME@ADDRESS+SIZE, several with /";
       good = parse_regions(value, &out->regions);
     } else if (key == "mode") {
+      wanted = "fast or exact";
       good = value == "fast" || value == "exact";
       out->exact = value == "exact";
     } else if (key == "threads") {
+      wanted = "1 to 256";
       good = number(value, &n) && n >= 1 && n <= 256;
       out->threads = static_cast<int>(n);
     } else if (key == "inline_ns") {
+      wanted = "0 to 1000000000";
       good = number(value, &n) && n <= 1'000'000'000;
       out->inline_ns = static_cast<int64_t>(n);
     } else {
@@ -148,7 +156,7 @@ bool parse_options(const char* text, Options* out, std::string* error) {
       return false;
     }
     if (!good) {
-      *error = "expected a good value for option " + std::string(key) + " of the C model (" + kKeys + "), got \"" +
+      *error = "expected " + std::string(wanted) + " for option " + std::string(key) + " of the C model, got \"" +
                std::string(value) + "\"";
       return false;
     }
