@@ -290,38 +290,53 @@ void copy_rows(T* out, const T* in, int64_t ld, int64_t rows, int64_t cols) {
 }
 
 template <class M, class T>
-void gemv_dot(int64_t rows, int64_t k, const void* matrix, int64_t ld, const T* x, T* y) {
+T dot_row(int64_t k, const M* a, const T* x) {
   constexpr int L = VectorOf<T>::lanes;
+  Vector<T> acc[8] = {};
+  int64_t p = 0;
+  for (; p + 8 * L <= k; p += 8 * L) {
+#pragma GCC unroll 8
+    for (int r = 0; r < 8; ++r) acc[r] = fma<T>(load_wide(a + p + r * L), load(x + p + r * L), acc[r]);
+  }
+  for (; p + L <= k; p += L) acc[0] = fma<T>(load_wide(a + p), load(x + p), acc[0]);
+  T total = sum<T>(((acc[0] + acc[1]) + (acc[2] + acc[3])) + ((acc[4] + acc[5]) + (acc[6] + acc[7])));
+  for (; p < k; ++p) total += widen(a[p]) * x[p];
+  return total;
+}
+
+// R rows side by side, U vectors of each at a time.
+template <int R, int U, class M, class T>
+void dot_rows(int64_t k, const M* a, int64_t ld, const T* x, T* y) {
+  constexpr int L = VectorOf<T>::lanes;
+  Vector<T> acc[R][U] = {};
+  int64_t p = 0;
+  for (; p + U * L <= k; p += U * L) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+      for (int u = 0; u < U; ++u) acc[r][u] = fma<T>(load_wide(a + r * ld + p + u * L), load(x + p + u * L), acc[r][u]);
+    }
+  }
+  for (int r = 0; r < R; ++r) {
+    T total = sum<T>(U == 2 ? acc[r][0] + acc[r][U - 1] : acc[r][0]);
+    for (int64_t q = p; q < k; ++q) total += widen(a[r * ld + q]) * x[q];
+    y[r] = total;
+  }
+}
+
+// Memory delivers one stream twice as fast as several that end after some cache lines, so rows go one by one; except
+// where they are so short that adding up the lanes counts, and where x would come from beyond the first-level cache
+// once per row.
+template <class M, class T>
+void gemv_dot(int64_t rows, int64_t k, const void* matrix, int64_t ld, const T* x, T* y) {
   const M* a = static_cast<const M*>(matrix);
   int64_t i = 0;
-  for (; i + 4 <= rows; i += 4, a += 4 * ld) {
-    Vector<T> acc[4][2] = {};
-    int64_t p = 0;
-    for (; p + 2 * L <= k; p += 2 * L) {
-      const Vector<T> x0 = load(x + p), x1 = load(x + p + L);
-#pragma GCC unroll 4
-      for (int r = 0; r < 4; ++r) {
-        acc[r][0] = fma<T>(load_wide(a + r * ld + p), x0, acc[r][0]);
-        acc[r][1] = fma<T>(load_wide(a + r * ld + p + L), x1, acc[r][1]);
-      }
-    }
-    for (int r = 0; r < 4; ++r) {
-      T total = sum<T>(acc[r][0] + acc[r][1]);
-      for (int64_t q = p; q < k; ++q) total += widen(a[r * ld + q]) * x[q];
-      y[i + r] = total;
-    }
+  if (k < 8 * VectorOf<T>::lanes) {
+    for (; i + 4 <= rows; i += 4) dot_rows<4, 2>(k, a + i * ld, ld, x, y + i);
+  } else if (k * int64_t(sizeof(T)) > 16384) {
+    for (; i + 8 <= rows; i += 8) dot_rows<8, 1>(k, a + i * ld, ld, x, y + i);
   }
-  for (; i < rows; ++i, a += ld) {
-    Vector<T> acc[4] = {};
-    int64_t p = 0;
-    for (; p + 4 * L <= k; p += 4 * L) {
-#pragma GCC unroll 4
-      for (int r = 0; r < 4; ++r) acc[r] = fma<T>(load_wide(a + p + r * L), load(x + p + r * L), acc[r]);
-    }
-    T total = sum<T>((acc[0] + acc[1]) + (acc[2] + acc[3]));
-    for (; p < k; ++p) total += widen(a[p]) * x[p];
-    y[i] = total;
-  }
+  for (; i < rows; ++i) y[i] = dot_row(k, a + i * ld, x);
 }
 
 template <class M, class T>
