@@ -70,7 +70,7 @@ constexpr int kTemps = 3;
 
 // Above this many bytes a result does not stay in the last cache beside what it is made of, and stores that bypass it
 // save a read of each line.
-constexpr int64_t kStreamBytes = 8 << 20;
+constexpr int64_t kStreamBytes = 10 << 20;
 // Bytes computed in the first cache before they are streamed out: few, so that reading goes on meanwhile.
 constexpr int64_t kStreamBlock = 2048;
 

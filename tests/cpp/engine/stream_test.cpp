@@ -23,7 +23,7 @@ TEST(large_results_of_a_map) {
   // A tile of one long row; several rows with a value per row and one per column; rows that are no whole cache lines.
   for (int64_t columns : {3000, 300, 77})
     for (int dtype : {NPU_F32, NPU_BF16}) {
-      const int64_t rows = (dtype == NPU_F32 ? 2'200'000 : 4'300'000) / columns;
+      const int64_t rows = (dtype == NPU_F32 ? 2'700'000 : 5'400'000) / columns;
       Case k(NPU_MAP, {rows, columns});
       k.add(k.block(whole_numbers(rows * columns)), NPU_F32, {columns, 1});
       k.add(k.block(whole_numbers(rows)), NPU_F32, {1, 0});
@@ -39,7 +39,7 @@ TEST(large_results_of_a_map) {
 TEST(large_results_of_a_reduction) {
   // The last segment is a norm, which is one kernel; what a later segment reads again is not streamed.
   for (bool again : {false, true}) {
-    const int64_t rows = 900, columns = 2500;
+    const int64_t rows = 1100, columns = 2500;
     Case k(NPU_REDUCE, {rows, columns}, 1);
     k.add(k.block(whole_numbers(rows * columns)), NPU_F32, {columns, 1});
     k.add(k.block(whole_numbers(columns)), NPU_F32, {0, 1});
