@@ -126,10 +126,44 @@ void set_converts_to(Kernels& t, int d) {
   t.convert[NPU_F64][d] = convert<D, double>;
 }
 
+#ifdef __AVX512F__
+// Every second of 32-bit elements, as the parts of complex numbers. Returns how many were moved.
+inline int64_t gather_second(uint32_t* o, const uint32_t* a, int64_t n) {
+  const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+  int64_t i = 0;
+  for (; i + 17 <= n; i += 16) {  // the element behind the last is read too
+    const __m512i low = _mm512_loadu_si512(a + 2 * i), high = _mm512_loadu_si512(a + 2 * i + 16);
+    _mm512_storeu_si512(o + i, _mm512_permutex2var_epi32(low, even, high));
+  }
+  return i;
+}
+inline int64_t scatter_second(uint32_t* o, const uint32_t* a, int64_t n) {
+  const __m512i low = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
+  const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const __m512i x = _mm512_loadu_si512(a + i);
+    _mm512_mask_storeu_epi32(o + 2 * i, 0x5555, _mm512_permutexvar_epi32(low, x));
+    _mm512_mask_storeu_epi32(o + 2 * i + 16, 0x5555, _mm512_permutexvar_epi32(high, x));
+  }
+  return i;
+}
+#endif
+
 template <class T>
 void gather(void* out, const void* in, int64_t stride, int64_t n) {
   T* o = static_cast<T*>(out);
   const T* a = static_cast<const T*>(in);
+#ifdef __AVX512F__
+  if constexpr (sizeof(T) == 4) {
+    if (stride == 2) {
+      const int64_t done = gather_second(o, a, n);
+      o += done;
+      a += 2 * done;
+      n -= done;
+    }
+  }
+#endif
   if (stride == 0) {
     const T x = *a;
     for (int64_t i = 0; i < n; ++i) o[i] = x;
@@ -147,6 +181,16 @@ template <class T>
 void scatter(void* out, int64_t stride, const void* in, int64_t n) {
   T* o = static_cast<T*>(out);
   const T* a = static_cast<const T*>(in);
+#ifdef __AVX512F__
+  if constexpr (sizeof(T) == 4) {
+    if (stride == 2) {
+      const int64_t done = scatter_second(o, a, n);
+      o += 2 * done;
+      a += done;
+      n -= done;
+    }
+  }
+#endif
   for (int64_t i = 0; i < n; ++i) o[i * stride] = a[i];
 }
 
