@@ -105,16 +105,22 @@ inline Vector<float> load_wide(const F16* p) {
 #endif
 }
 
-typedef int8_t Quarter __attribute__((vector_size(KERNEL_BYTES / 4)));
+inline Vector<int32_t> load_wide_bytes(const void* p) {
+#if defined(__AVX512F__)
+  return (Vector<int32_t>)_mm512_maskz_cvtepi8_epi32(0xffff, _mm_loadu_si128((const __m128i*)p));
+#elif defined(__AVX2__)
+  return (Vector<int32_t>)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)p));
+#else
+  Vector<int32_t> v;
+  for (int i = 0; i < VectorOf<int32_t>::lanes; ++i) v[i] = static_cast<const int8_t*>(p)[i];
+  return v;
+#endif
+}
 inline Vector<float> load_wide(const I8* p) {
-  Quarter raw;
-  __builtin_memcpy(&raw, p, sizeof raw);
-  return __builtin_convertvector(__builtin_convertvector(raw, Vector<int32_t>), Vector<float>);
+  return __builtin_convertvector(load_wide_bytes(p), Vector<float>);
 }
 inline Vector<uint32_t> load_wide(const I8Exact* p) {
-  Quarter raw;
-  __builtin_memcpy(&raw, p, sizeof raw);
-  return (Vector<uint32_t>)__builtin_convertvector(raw, Vector<int32_t>);
+  return (Vector<uint32_t>)load_wide_bytes(p);
 }
 
 template <class M>
