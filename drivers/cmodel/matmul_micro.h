@@ -1,6 +1,6 @@
 // Register tiles of packed products and the packing that feeds them, built once per instruction set and chosen at run
-// time. Packed operands consist of 32-bit words: one f32, or two bf16 or 16-bit integers that are neighbours along k,
-// which is what dot product instructions read.
+// time. Packed operands consist of 32-bit words: one f32, or two bf16 or 16-bit integers or four bytes that are
+// neighbours along k, which is what dot product instructions read.
 #pragma once
 #include <cstdint>
 
@@ -48,10 +48,14 @@ extern const Micro micro_bf16;
 namespace avx512vnni {
 extern const Micro micro_i16;
 }
+namespace avx512vnni_bytes {
+extern const Micro micro_i8;
+}
 
-// The best that this processor has. Words of two elements need instructions of their own: nullptr without.
+// The best that this processor has. Words of several elements need instructions of their own: nullptr without.
 const Micro& micro_f32();
 const Micro* micro_bf16();
 const Micro* micro_i16();
+const Micro* micro_i8();
 
 }  // namespace cmodel::blas

@@ -1,5 +1,5 @@
 // The bodies behind matmul_micro.h, included once per instruction set with KERNEL_ISA, KERNEL_BYTES and MICRO_NAME set,
-// and MICRO_BF16 or MICRO_I16 where words hold two elements of 16 bits.
+// and MICRO_BF16 or MICRO_I16 where words hold two elements of 16 bits, MICRO_I8 where they hold four bytes.
 #include "drivers/cmodel/matmul_micro.h"
 #include "drivers/cmodel/matmul_vector.h"
 
@@ -8,7 +8,11 @@ namespace {
 
 constexpr int L = VectorOf<float>::lanes;
 // 28 of 32 registers hold results with AVX-512, 12 of 16 without.
+#if MICRO_I8
+constexpr int kRows = 12, kCols = 2 * L;  // two more registers hold sums of B
+#else
 constexpr int kRows = KERNEL_BYTES == 64 ? 14 : 6, kCols = 2 * L;
+#endif
 
 #if MICRO_BF16
 using Sum = float;
@@ -22,6 +26,14 @@ using Sum = uint32_t;  // wraps
 constexpr int kDepth = 2;
 inline Vector<uint32_t> step(uint32_t a, const uint32_t* b, Vector<uint32_t> c) {
   return (Vector<uint32_t>)_mm512_dpwssd_epi32((__m512i)c, _mm512_set1_epi32(int(a)), _mm512_loadu_si512(b));
+}
+#elif MICRO_I8
+// The instruction multiplies unsigned by signed bytes: A is raised by 128, and 128 times the sum of B taken away again.
+using Sum = uint32_t;  // wraps
+constexpr int kDepth = 4;
+inline Vector<uint32_t> step(uint32_t a, const uint32_t* b, Vector<uint32_t> c) {
+  return (Vector<uint32_t>)_mm512_dpbusd_epi32((__m512i)c, _mm512_set1_epi32(int(a ^ 0x80808080)),
+                                               _mm512_loadu_si512(b));
 }
 #else
 using Sum = float;
@@ -80,10 +92,16 @@ struct Halves {
 template <int R, int V, class A, class B>
 inline void tile_of(int64_t words, A a, B b, Sum* c, int64_t ldc, int64_t cols, bool accumulate) {
   Vector<Sum> acc[R][V] = {};
+#if MICRO_I8
+  Vector<Sum> raised[V] = {};
+#endif
   for (int64_t p = 0; p < words; ++p) {
     const uint32_t* columns[V];
 #pragma GCC unroll 2
     for (int v = 0; v < V; ++v) columns[v] = b.at(p, v);
+#if MICRO_I8
+    for (int v = 0; v < V; ++v) raised[v] = step(0, columns[v], raised[v]);
+#endif
 #pragma GCC unroll 14
     for (int i = 0; i < R; ++i) {
       const uint32_t word = a.at(p, i);
@@ -95,6 +113,9 @@ inline void tile_of(int64_t words, A a, B b, Sum* c, int64_t ldc, int64_t cols, 
   for (int i = 0; i < R; ++i, c += ldc) {
 #pragma GCC unroll 2
     for (int v = 0; v < V; ++v) {
+#if MICRO_I8
+      acc[i][v] -= raised[v];
+#endif
       const int64_t left = cols - v * L;
       if (left >= L) {
         store(c + v * L, accumulate ? load(c + v * L) + acc[i][v] : acc[i][v]);
@@ -208,7 +229,10 @@ inline void deep_of(Start start, int64_t lines, int64_t k, int64_t strip, uint32
 #pragma GCC unroll 16
         for (int i = 0; i < 16; ++i) r[i] = (Words)_mm512_loadu_si512(line[i] + p * kSize);
       } else {
-#if MICRO_BF16 || MICRO_I16
+#if MICRO_I8
+        const __mmask64 mask = (uint64_t(1) << left) - 1;
+        for (int i = 0; i < 16; ++i) r[i] = (Words)_mm512_maskz_loadu_epi8(mask, line[i] + p * kSize);
+#elif MICRO_BF16 || MICRO_I16
         const __mmask32 mask = __mmask32((uint64_t(1) << left) - 1);
         for (int i = 0; i < 16; ++i) r[i] = (Words)_mm512_maskz_loadu_epi16(mask, line[i] + p * kSize);
 #else
@@ -252,7 +276,34 @@ void deep_at(const void* from, const int64_t* offset, int64_t lines, int64_t k, 
   deep_of([=](int64_t i) { return first + offset[i] * kSize; }, lines, k, strip, to);
 }
 
-#if MICRO_BF16 || MICRO_I16
+#if MICRO_I8
+// Four elements of k, which begin at first(p), for each line, `apart` bytes from the next.
+template <class First>
+inline void bytes_of(First first, int64_t apart, int64_t lines, int64_t k, int64_t strip, uint32_t* to) {
+  for (int64_t p = 0; p < k; p += 4, to += strip) {
+    for (int64_t i = 0; i < lines; ++i) {
+      uint32_t word = 0;
+      for (int64_t q = 0; q < 4 && p + q < k; ++q) word |= uint32_t(first(p + q)[i * apart]) << 8 * q;
+      to[i] = word;
+    }
+  }
+}
+
+void wide(const void* from, int64_t step, int64_t lines, int64_t k, int64_t strip, uint32_t* to) {
+  const uint8_t* source = static_cast<const uint8_t*>(from);
+  bytes_of([=](int64_t p) { return source + p * step; }, 1, lines, k, strip, to);
+}
+
+void every_second(const void* from, int64_t step, int64_t lines, int64_t k, int64_t strip, uint32_t* to) {
+  const uint8_t* source = static_cast<const uint8_t*>(from);
+  bytes_of([=](int64_t p) { return source + p * step; }, 2, lines, k, strip, to);
+}
+
+void taps(const void* from, const int64_t* offset, int64_t lines, int64_t k, int64_t strip, uint32_t* to) {
+  const uint8_t* source = static_cast<const uint8_t*>(from);
+  bytes_of([=](int64_t p) { return source + offset[p]; }, 1, lines, k, strip, to);
+}
+#elif MICRO_BF16 || MICRO_I16
 // Two lines of k, zipped.
 inline void zip(const uint16_t* even, const uint16_t* odd, int64_t lines, uint32_t* to) {
   alignas(64) static constexpr uint16_t kLow[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,

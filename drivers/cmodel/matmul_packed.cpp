@@ -42,7 +42,17 @@ const Micro* micro_i16() {
 #endif
 }
 
+const Micro* micro_i8() {
+#if defined(__x86_64__)
+  static const Micro* micro = micro_i16() ? &avx512vnni_bytes::micro_i8 : nullptr;
+  return micro;
+#else
+  return nullptr;
+#endif
+}
+
 const Micro* integer_micro_for(int a_dtype, int b_dtype) {
+  if (a_dtype == NPU_I8 && b_dtype == NPU_I8) return micro_i8();
   const auto fits = [](int dtype) {
     return dtype == NPU_BOOL || dtype == NPU_U8 || dtype == NPU_I8 || dtype == NPU_I16;
   };
@@ -53,7 +63,26 @@ const Micro& micro_for(int a_dtype, int b_dtype) {
   return a_dtype == NPU_BF16 && b_dtype == NPU_BF16 && micro_bf16() ? *micro_bf16() : micro_f32();
 }
 
+// A byte has no more digits than a bf16, so beside one it may become one.
+const Micro& product_micro_for(int a_dtype, int b_dtype) {
+  const bool mixed = (a_dtype == NPU_BF16 && b_dtype == NPU_I8) || (a_dtype == NPU_I8 && b_dtype == NPU_BF16);
+  return mixed && micro_bf16() ? *micro_bf16() : micro_for(a_dtype, b_dtype);
+}
+
+bool holds_words_of(const Micro& micro, int dtype) {
+  return micro.depth == 4 ? dtype == NPU_I8 : micro.depth == 2 ? npu::dtype_size(dtype) == 2 : dtype == NPU_F32;
+}
+
 namespace {
+
+void bytes_to_bf16(const char* from, int64_t stride, int64_t n, uint16_t* to) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float f = static_cast<int8_t>(from[i * stride]);
+    uint32_t bits;
+    std::memcpy(&bits, &f, sizeof bits);
+    to[i] = uint16_t(bits >> 16);
+  }
+}
 
 // n elements as 16-bit words.
 void load_half(int dtype, const char* from, int64_t stride, int64_t n, uint16_t* to) {
@@ -78,7 +107,7 @@ void pack_strip(const Micro& micro, const Matrix& m, int64_t line, int64_t lines
                 uint32_t* to) {
   const int64_t size = npu::dtype_size(m.dtype);
   const char* from = m.data + (line * m.row + k0 * m.col) * size;
-  if (micro.depth == 2 ? size == 2 : m.dtype == NPU_F32) {  // the elements of the words, as they are
+  if (holds_words_of(micro, m.dtype)) {  // the elements of the words, as they are
     if (m.col == 1) return micro.deep(from, m.row, lines, k, pitch, to);
     if (m.row == 1) return micro.wide(from, m.col, lines, k, pitch, to);
   }
@@ -92,10 +121,15 @@ void pack_strip(const Micro& micro, const Matrix& m, int64_t line, int64_t lines
     const char* piece = from + p * m.col * size;
     auto* half = reinterpret_cast<uint16_t*>(copy);
     auto* wide = reinterpret_cast<float*>(copy);
+    auto* bytes = reinterpret_cast<char*>(copy);
     for (int64_t i = 0; i < (along ? lines : n); ++i) {
       const char* line = piece + i * (along ? m.row : m.col) * size;
       const int64_t step = along ? m.col : m.row, count = along ? n : lines, pitch_of_copy = along ? kPiece : kLines;
-      if (micro.depth == 2) {
+      if (micro.depth == 4) {
+        for (int64_t j = 0; j < count; ++j) bytes[i * pitch_of_copy + j] = line[j * step];
+      } else if (&micro == micro_bf16() && m.dtype == NPU_I8) {
+        bytes_to_bf16(line, step, count, half + i * pitch_of_copy);
+      } else if (micro.depth == 2) {
         load_half(m.dtype, line, step, count, half + i * pitch_of_copy);
       } else {
         load_line<float>(m.dtype, line, step, count, wide + i * pitch_of_copy);

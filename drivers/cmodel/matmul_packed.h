@@ -34,6 +34,9 @@ inline int64_t padded_cols(const Micro& micro, int64_t cols) {
 const Micro& micro_for(int a_dtype, int b_dtype);
 // The words for a product of small integers that accumulates in I32; nullptr: there is no better way than blas.h.
 const Micro* integer_micro_for(int a_dtype, int b_dtype);
+const Micro& product_micro_for(int a_dtype, int b_dtype);  // MATMUL into F32
+// Whether memory of this type is the elements of this one's words.
+bool holds_words_of(const Micro& micro, int dtype);
 
 // Elements [k0, k0 + k) of `lines` lines from `line` on, of a matrix with lines as rows, into strips. Rows of A: strips
 // of `strip`, the last one as narrow as it is. Columns of B: strips of micro.cols, the last one padded.

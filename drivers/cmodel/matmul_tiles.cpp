@@ -52,8 +52,7 @@ struct Product {
     strip = blas::even_rows(micro, m);
     rows_shared = m <= n;
     const Matrix a = left(batch_at(p, 0));
-    const bool native = micro.depth == 2 ? npu::dtype_size(a.dtype) == 2 : a.dtype == NPU_F32;
-    loose = native && a.col == 1 && p.k % micro.depth == 0 && n <= 4 * micro.cols;
+    loose = blas::holds_words_of(micro, a.dtype) && a.col == 1 && p.k % micro.depth == 0 && n <= 4 * micro.cols;
     rows = std::min(m, kTileRows / strip * strip);
     cols = std::min(n, kTileCols);
     const Operand& out = p.job.operands[2];
@@ -174,13 +173,13 @@ struct Product {
 
 bool try_packed(const Problem& p) {
   const int a_dtype = p.job.operands[0].dtype, b_dtype = p.job.operands[1].dtype;
-  const Micro* words = p.acc_dtype == NPU_F32   ? &blas::micro_for(a_dtype, b_dtype)
+  const Micro* words = p.acc_dtype == NPU_F32   ? &blas::product_micro_for(a_dtype, b_dtype)
                        : p.acc_dtype == NPU_I32 ? blas::integer_micro_for(a_dtype, b_dtype)
                                                 : nullptr;
   if (!words || p.k == 0) return false;
   if (words == &blas::base::micro_f32 && blas::have_openblas()) return false;  // it knows more processors than we do
   // Of a tiny product packing is the larger part; two to a word have to be converted anyway.
-  if (p.m * p.n <= 512 && p.m * p.n * p.k <= (words->depth == 2 ? 512 : 4096)) return false;
+  if (p.m * p.n <= 512 && p.m * p.n * p.k <= (words->depth > 1 ? 512 : 4096)) return false;
   const Micro& micro = *words;
   const int64_t each = p.m * p.n * p.k;
   const int threads = each * p.batches <= kSerialWork ? 1 : pool_threads();

@@ -25,7 +25,7 @@ void check(bool ok, const char* what) {
   if (!ok && ++failures <= 20) std::printf("differs: %s\n", what);
 }
 
-enum class Words { kF32, kBf16, kI16 };
+enum class Words { kF32, kBf16, kI16, kI8 };
 
 // One word of random elements, and the product of two words.
 uint32_t random_word(Words kind) {
@@ -37,6 +37,7 @@ uint32_t random_word(Words kind) {
   };
   if (kind == Words::kF32) return bf16();
   if (kind == Words::kBf16) return bf16() >> 16 | bf16();
+  if (kind == Words::kI8) return uint32_t(bits());
   return uint16_t(uniform(-300, 300)) | uint32_t(uint16_t(uniform(-300, 300))) << 16;
 }
 double as_float(uint32_t u) {
@@ -49,13 +50,18 @@ double dot(Words kind, uint32_t x, uint32_t y) {
   if (kind == Words::kBf16) {
     return as_float(x << 16) * as_float(y << 16) + as_float(x & 0xffff0000) * as_float(y & 0xffff0000);
   }
+  if (kind == Words::kI8) {
+    double sum = 0;
+    for (int i = 0; i < 32; i += 8) sum += double(int8_t(x >> i)) * int8_t(y >> i);
+    return sum;
+  }
   return double(int16_t(x)) * int16_t(y) + double(int16_t(x >> 16)) * int16_t(y >> 16);
 }
 
 void test_tile(const Micro& m, Words kind) {
   const int rows = uniform(1, m.rows), cols = uniform(1, m.cols), words = uniform(0, 20), ldc = cols + uniform(0, 5);
   const int width = cols <= m.cols / 2 ? m.cols / 2 : m.cols, step = words + 3;
-  const bool accumulate = uniform(0, 1), integers = kind == Words::kI16;
+  const bool accumulate = uniform(0, 1), integers = kind == Words::kI16 || kind == Words::kI8;
   std::vector<uint32_t> packed(words * rows + 1), loose(rows * step), b(words * width + 1);
   for (uint32_t& x : b) x = random_word(kind);
   for (int w = 0; w < words; ++w) {
@@ -104,8 +110,9 @@ void test_packing(const Micro& m) {
     std::vector<uint32_t> to((words - 1) * strip + lines + 16, 0x77777777), expected = to;
     for (int line = 0; line < lines; ++line) {
       for (int w = 0; w < words; ++w) {
-        expected[w * strip + line] =
-            m.depth == 1 ? element(line, w) : element(line, 2 * w) | element(line, 2 * w + 1) << 16;
+        uint32_t& word = expected[w * strip + line];
+        word = 0;
+        for (int i = 0; i < m.depth; ++i) word |= element(line, m.depth * w + i) << (32 / m.depth * i) % 32;
       }
     }
     (how == 0 ? m.deep : how == 1 ? m.wide : m.every_second)(source.data(), step, lines, k, strip, to.data());
@@ -193,6 +200,7 @@ int test_micro_kernels(int rounds) {
 #endif
   if (blas::micro_bf16()) levels.push_back({blas::micro_bf16(), Words::kBf16});
   if (blas::micro_i16()) levels.push_back({blas::micro_i16(), Words::kI16});
+  if (blas::micro_i8()) levels.push_back({blas::micro_i8(), Words::kI8});
   for (int i = 0; i < rounds; ++i) {
     for (const Level& level : levels) {
       test_tile(*level.micro, level.kind);
