@@ -23,10 +23,13 @@ struct Window {
     const int64_t first = prefix > 0 ? 0 : std::clamp<int64_t>(row + low, 0, keys);
     return {first, std::clamp<int64_t>(std::max(end + high, prefix), first, keys)};
   }
-  // Of these, the ones that all of them see.
+  // Of these, the ones that all of them see, in multiples that matrix products like.
   std::pair<int64_t, int64_t> free_columns(int64_t row, int64_t end, int64_t keys) const {
+    constexpr int64_t kUnit = 16;
     const auto [first, last] = columns(row, end, keys);
-    return {std::clamp(end - 1 + low, first, last), std::clamp(row + high + 1, first, last)};
+    const int64_t from = std::clamp(end - 1 + low, first, last), to = std::clamp(row + high + 1, first, last);
+    return {from == first ? from : std::min((from + kUnit - 1) / kUnit * kUnit, last),
+            to == last ? to : std::max(to / kUnit * kUnit, first)};
   }
   // The most columns of a tile of this many rows.
   int64_t widest(int64_t rows, int64_t keys) const {
