@@ -35,7 +35,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=4, help="sequences at a time (default: 4)")
     parser.add_argument("--length", type=int, default=64, help="tokens of a sequence (default: 64)")
     parser.add_argument("--accumulate", type=int, default=2, help="batches per optimizer step (default: 2)")
-    parser.add_argument("--lr", type=float, help="highest learning rate (default: 0.01 for tiny, 0.001 for 0.5b)")
+    parser.add_argument("--lr", type=float, help="highest learning rate (default: 0.003 for tiny, 0.001 for 0.5b)")
     parser.add_argument("--rank", type=int, default=16, help="of the adapter (default: 16)")
     parser.add_argument("--dropout", type=float, default=0.05, help="of the adapter (default: 0.05)")
     parser.add_argument("--checkpoint-every", type=int, default=20, metavar="STEPS", help="(default: 20)")
@@ -48,7 +48,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if min(options.steps, options.batch, options.length, options.accumulate, options.rank) < 1:
         parser.error("expected --steps, --batch, --length, --accumulate and --rank of at least 1")
-    options.lr = options.lr or {"tiny": 1e-2, "0.5b": 1e-3}[options.size]
+    options.lr = options.lr or {"tiny": 3e-3, "0.5b": 1e-3}[options.size]
     return options
 
 

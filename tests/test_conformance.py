@@ -176,11 +176,16 @@ def test_a_run_can_be_reported_again(module, tmp_path):
 
 
 def section(title: str) -> list[str]:
-    """The names in backquotes below a heading of docs/operators.md."""
+    """The names in backquotes below a heading of docs/operators.md, those of a group with its name in front."""
     text = (ROOT / "docs" / "operators.md").read_text()
     match = re.search(rf"^###? {title}.*?$(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)
     assert match, f"docs/operators.md has no section {title}: run make operators"
-    return re.findall(r"`([^`]+)`", match[1])
+    names = []
+    for line in match[1].splitlines():
+        group = re.match(r"\*\*([\w.]+)\*\* \(", line)
+        prefix = f"{group[1]}." if group and group[1] != "torch" else ""
+        names += [prefix + name for name in re.findall(r"`([^`]+)`", line)]
+    return names
 
 
 @pytest.mark.parametrize("title, kind", [("Registered for npu", "native"), ("Without a kernel", "fallback")])
