@@ -93,8 +93,8 @@ void launch_renorm(at::meta::structured_renorm&, const Tensor& out, const Tensor
     if (d != dim) others.push_back(d);
   }
   const auto wide = at::toOpMathType(self.scalar_type());
-  const Tensor norm = at::linalg_vector_norm(self, p, others, /*keepdim=*/true,
-                                             self.is_complex() ? std::nullopt : std::optional(wide));
+  const Tensor norm =
+      at::linalg_vector_norm(self, p, others, /*keepdim=*/true, self.is_complex() ? std::nullopt : std::optional(wide));
   const Tensor factor = at::where(norm > maxnorm, maxnorm / (norm + 1e-7), at::ones_like(norm));
   out.copy_(self * factor.to(self.scalar_type()));
 }
