@@ -3,6 +3,8 @@
 #pragma once
 #include <cstdint>
 
+#include "drivers/cmodel/isa_level.h"
+
 namespace cmodel::blas {
 
 constexpr int kMicroRows = 6;  // rows of a register tile; its columns are two vectors, see Kernels::micro_cols
@@ -63,13 +65,9 @@ extern const KernelSet kernel_set;
 // The widest set that this processor has.
 inline const KernelSet& kernel_set() {
 #if defined(__x86_64__)
-  static const KernelSet& set =
-      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-              __builtin_cpu_supports("avx512dq")
-          ? avx512::kernel_set
-      : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")
-          ? avx2::kernel_set
-          : base::kernel_set;
+  static const KernelSet& set = isa_level() == IsaLevel::kAvx512 ? avx512::kernel_set
+                                : isa_level() == IsaLevel::kAvx2 ? avx2::kernel_set
+                                                                 : base::kernel_set;
   return set;
 #else
   return base::kernel_set;

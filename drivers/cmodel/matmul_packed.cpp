@@ -3,19 +3,16 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "drivers/cmodel/isa_level.h"
 #include "support/program.h"
 
 namespace cmodel::blas {
 
 const Micro& micro_f32() {
 #if defined(__x86_64__)
-  static const Micro& micro =
-      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-              __builtin_cpu_supports("avx512dq")
-          ? avx512::micro_f32
-      : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")
-          ? avx2::micro_f32
-          : base::micro_f32;
+  static const Micro& micro = isa_level() == IsaLevel::kAvx512 ? avx512::micro_f32
+                              : isa_level() == IsaLevel::kAvx2 ? avx2::micro_f32
+                                                               : base::micro_f32;
   return micro;
 #else
   return base::micro_f32;
