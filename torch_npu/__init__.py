@@ -11,6 +11,7 @@ from torch_npu.version import __version__
 
 __all__ = [
     "__version__",
+    "compile",
     "config",
     "drivers",
     "fallback",
@@ -71,7 +72,7 @@ def _setup() -> None:
 def __getattr__(name: str):
     import importlib
 
-    if name in ("fallback", "native", "config", "npu", "optim", "quantization", "testing"):
+    if name in ("compile", "fallback", "native", "config", "npu", "optim", "quantization", "testing"):
         return importlib.import_module(f"torch_npu.{name}")
     if name in _FUSED_OPS:
         import torch

@@ -11,6 +11,7 @@ def register() -> None:
         torch.utils.rename_privateuse1_backend("npu")
 
     from torch_npu import _dlpack, _printing, npu
+    from torch_npu.compile import _hooks
 
     if not hasattr(torch, "npu"):
         torch._register_device_module("npu", npu)
@@ -21,3 +22,4 @@ def register() -> None:
         )
     _dlpack.patch()
     _printing.patch()
+    _hooks.install()

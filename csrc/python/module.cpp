@@ -6,4 +6,5 @@ PYBIND11_MODULE(_C, m) {
   torch_npu::bind_stream(m);
   torch_npu::bind_reports(m);
   torch_npu::bind_memory(m);
+  torch_npu::bind_compiled(m);
 }

@@ -1,0 +1,209 @@
+#include "csrc/aten/compiled.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+
+#include "csrc/aten/fallback.h"
+#include "csrc/aten/nest.h"
+#include "csrc/aten/staging.h"
+#include "support/reference.h"
+
+namespace torch_npu {
+namespace {
+
+constexpr int kSize = -1, kParam = -2;
+
+// Labels live forever; the same kernel may be made again and again.
+const char* intern(const std::string& text) {
+  static std::mutex mutex;
+  static auto* texts = new std::set<std::string>;
+  std::lock_guard lock(mutex);
+  return texts->insert(text).first->c_str();
+}
+
+npu::Program parse_checked(const std::string& text) {
+  try {
+    npu::Program program = npu::parse(text);
+    const std::string broken = npu::validate(program.desc());
+    TORCH_CHECK_VALUE(broken.empty(), "expected a valid program, got: ", broken, "\n", text);
+    return program;
+  } catch (const std::invalid_argument& error) {
+    TORCH_CHECK_VALUE(false, "expected a program in the text form of docs/isa.md, got: ", error.what(), "\n", text);
+  }
+}
+
+}  // namespace
+
+// Kernels whose programs differ in their name only share one.
+struct CompiledKernel::SharedProgram {
+  npu::Program program;
+  Kernel* kernel;
+
+  static const SharedProgram* of(npu::Program program) {
+    static std::mutex mutex;
+    static auto* programs = new std::map<std::string, std::unique_ptr<SharedProgram>>;
+    program.name = "compiled";
+    const std::string key = npu::to_text(program.desc());
+    std::lock_guard lock(mutex);
+    auto& slot = (*programs)[key];
+    if (!slot) {
+      slot = std::make_unique<SharedProgram>(SharedProgram{program, new Kernel(program)});
+    }
+    return slot.get();
+  }
+};
+
+CompiledKernel::CompiledKernel(const Spec& spec)
+    : program_(SharedProgram::of(parse_checked(spec.program))), tensors_(spec.tensors), numbers_(spec.numbers) {
+  TORCH_CHECK_VALUE(spec.sizes.size() <= NPU_MAX_RANK && spec.params.size() <= NPU_MAX_PARAMS &&
+                        spec.operands.size() <= NPU_MAX_OPERANDS && spec.tensors > 0,
+                    spec.name, ": expected at most ", NPU_MAX_RANK, " dimensions, ", NPU_MAX_PARAMS, " parameters and ",
+                    NPU_MAX_OPERANDS, " operands and at least one tensor, got ", spec.sizes.size(), ", ",
+                    spec.params.size(), ", ", spec.operands.size(), " and ", spec.tensors);
+  const auto check_argument = [&](const Number& number) {
+    TORCH_CHECK_VALUE(number.argument < spec.numbers, spec.name, ": expected at most ", spec.numbers,
+                      " numbers in the call, got number ", number.argument);
+  };
+  command_.struct_size = sizeof(command_);
+  command_.kind = spec.kind;
+  command_.rank = static_cast<uint8_t>(spec.sizes.size());
+  command_.inner_rank = static_cast<uint8_t>(spec.inner_rank);
+  command_.operand_count = static_cast<uint32_t>(spec.operands.size());
+  command_.param_count = static_cast<uint32_t>(spec.params.size());
+  command_.label = intern(spec.name);
+  for (size_t d = 0; d < spec.sizes.size(); ++d) {
+    check_argument(spec.sizes[d]);
+    command_.size[d] = spec.sizes[d].value.i;
+    if (spec.sizes[d].argument >= 0) fixups_.push_back({kSize, static_cast<int>(d), spec.sizes[d].argument});
+  }
+  for (size_t k = 0; k < spec.params.size(); ++k) {
+    check_argument(spec.params[k]);
+    params_.push_back(spec.params[k].value);
+    if (spec.params[k].argument >= 0) fixups_.push_back({kParam, static_cast<int>(k), spec.params[k].argument});
+  }
+  for (size_t k = 0; k < spec.operands.size(); ++k) {
+    const Operand& given = spec.operands[k];
+    TORCH_CHECK_VALUE(given.tensor >= 0 && given.tensor < spec.tensors && given.strides.size() == spec.sizes.size(),
+                      spec.name, ": operand ", k, " expected one of ", spec.tensors, " tensors and ", spec.sizes.size(),
+                      " strides, got tensor ", given.tensor, " and ", given.strides.size(), " strides");
+    npu_operand operand{};
+    check_argument(given.offset);
+    operand.addr = static_cast<npu_addr>(given.offset.value.i);
+    if (given.offset.argument >= 0) fixups_.push_back({static_cast<int>(k), -1, given.offset.argument});
+    for (size_t d = 0; d < given.strides.size(); ++d) {
+      check_argument(given.strides[d]);
+      operand.stride[d] = given.strides[d].value.i;
+      if (given.strides[d].argument >= 0) {
+        fixups_.push_back({static_cast<int>(k), static_cast<int>(d), given.strides[d].argument});
+      }
+    }
+    operands_.push_back(operand);
+    operand_tensors_.push_back(given.tensor);
+  }
+}
+
+void CompiledKernel::run(const at::Tensor* const* tensors, const npu_scalar* numbers) const {
+  npu_command command = command_;
+  npu_operand operands[NPU_MAX_OPERANDS];
+  npu_scalar params[NPU_MAX_PARAMS];
+  std::copy(operands_.begin(), operands_.end(), operands);
+  std::copy(params_.begin(), params_.end(), params);
+  for (const Fixup& fixup : fixups_) {
+    const npu_scalar value = numbers[fixup.argument];
+    if (fixup.operand == kSize) {
+      command.size[fixup.at] = value.i;
+    } else if (fixup.operand == kParam) {
+      params[fixup.at] = value;
+    } else if (fixup.at < 0) {
+      operands[fixup.operand].addr = value.u;
+    } else {
+      operands[fixup.operand].stride[fixup.at] = value.i;
+    }
+  }
+  // A REDUCE of empty rows still runs its row segments.
+  const int kept = command.rank - (command.kind == NPU_REDUCE ? command.inner_rank : 0);
+  if (std::count(command.size, command.size + kept, 0) != 0) return;
+
+  c10::DeviceIndex device = -1;
+  for (size_t k = 0; k < operands_.size(); ++k) {
+    const at::Tensor& tensor = *tensors[operand_tensors_[k]];
+    npu_operand& operand = operands[k];
+    operand.dtype = opaque_dtype(tensor.scalar_type(), command.label);
+    if (tensor.is_privateuseone()) [[likely]] {
+      operand.addr = address_of(tensor.const_data_ptr()) + operand.addr * tensor.element_size();
+      device = tensor.device().index();
+    } else {
+      TORCH_CHECK(tensor.device().is_cpu() && tensor.dim() == 0, command.label,
+                  ": expected npu tensors, or a CPU tensor without dimensions, got a tensor of ", tensor.sizes(),
+                  " on ", tensor.device());
+      operand.flags = NPU_OPERAND_IMMEDIATE;
+      operand.addr = 0;
+      std::memcpy(&operand.addr, tensor.const_data_ptr(), tensor.element_size());
+    }
+  }
+  TORCH_CHECK(device >= 0, command.label, ": expected at least one npu tensor, got none");
+  command.operands = operands;
+  command.params = params;
+  try {
+    command.program = program_->kernel->on(device);
+    submit(device, command);
+  } catch (const Unsupported&) {
+    run_on_host(command, tensors);
+  }
+}
+
+void CompiledKernel::run_on_host(const npu_command& command, const at::Tensor* const* tensors) const {
+  fallback::note(std::string("compiled::") + command.label);
+  struct Image {
+    npu_addr begin;
+    std::vector<char> bytes;
+    bool written = false;
+  };
+  std::vector<Image> images;
+  c10::DeviceIndex device = -1;
+  for (int k = 0; k < tensors_; ++k) {
+    const at::Tensor& tensor = *tensors[k];
+    if (!tensor.is_privateuseone() || tensor.storage().nbytes() == 0) continue;
+    device = tensor.device().index();
+    const npu_addr begin = address_of(tensor.storage().data());
+    if (std::any_of(images.begin(), images.end(), [&](const Image& image) { return image.begin == begin; })) continue;
+    Image& image = images.emplace_back(Image{begin, std::vector<char>(tensor.storage().nbytes())});
+    read_bytes(device, image.bytes.data(), begin, image.bytes.size());
+  }
+  const auto translate = [&](npu_addr addr, uint64_t size, bool write) -> void* {
+    for (Image& image : images) {
+      if (addr >= image.begin && addr + size <= image.begin + image.bytes.size()) {
+        image.written |= write;
+        return image.bytes.data() + (addr - image.begin);
+      }
+    }
+    return nullptr;
+  };
+  const npu_program_desc desc = program_->program.desc();
+  npu_command on_host = command;
+  on_host.program = nullptr;  // the reference reads the desc
+  std::string error;
+  const npu_status status = npu::run_reference(on_host, &desc, translate, &error);
+  TORCH_CHECK_INDEX(status != NPU_ERROR_INDEX, command.label, ": ", error);
+  TORCH_CHECK(status == NPU_OK, command.label, ": ", error);
+  for (const Image& image : images) {
+    if (image.written) write_bytes(device, image.begin, image.bytes.data(), image.bytes.size());
+  }
+}
+
+std::string check_program(const std::string& text) {
+  try {
+    return npu::validate(npu::parse(text).desc());
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+}
+
+}  // namespace torch_npu

@@ -1,0 +1,70 @@
+// Commands that a compiler wrote (torch_npu/compile). What is known when a graph is compiled, the program and the form
+// of the call, is prepared once; tensors and sizes come with each call.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "csrc/core/launch.h"
+
+namespace torch_npu {
+
+class CompiledKernel {
+ public:
+  // A number that is known, or the call's number `argument`.
+  struct Number {
+    npu_scalar value{};
+    int argument = -1;
+  };
+  struct Operand {
+    int tensor = 0;  // of the call
+    Number offset;   // in elements, from the tensor's first
+    std::vector<Number> strides;
+  };
+  struct Spec {
+    std::string name;
+    npu_command_kind kind = NPU_MAP;
+    int inner_rank = 0;
+    int tensors = 0;
+    int numbers = 0;
+    std::vector<Number> sizes;
+    std::vector<Operand> operands;
+    std::vector<Number> params;
+    std::string program;  // text form
+  };
+
+  // Throws c10::ValueError if the program or the spec breaks a rule of docs/isa.md. Touches no device.
+  explicit CompiledKernel(const Spec& spec);
+
+  int tensors() const { return tensors_; }
+  int numbers() const { return numbers_; }
+  const char* name() const { return command_.label; }
+
+  // One command on the current stream of the tensors' device. A CPU tensor without dimensions travels as an immediate.
+  // Where the driver refuses, the reference runs it on the host and the fallback report counts "compiled::<name>".
+  void run(const at::Tensor* const* tensors, const npu_scalar* numbers) const;
+
+ private:
+  struct Fixup {  // a number of the call goes into field `at` of the command or of an operand
+    int operand;  // -1: size, -2: param
+    int at;       // dimension; for an operand, -1 is the offset
+    int argument;
+  };
+  void run_on_host(const npu_command& command, const at::Tensor* const* tensors) const;
+
+  struct SharedProgram;
+  const SharedProgram* program_;
+  npu_command command_{};
+  int tensors_;
+  int numbers_;
+  std::vector<npu_operand> operands_;  // addr: the offset in elements, until a call adds the tensor's address
+  std::vector<int> operand_tensors_;
+  std::vector<npu_scalar> params_;
+  std::vector<Fixup> fixups_;
+};
+
+// Empty if the text is a valid program, else what is wrong with it.
+std::string check_program(const std::string& text);
+
+}  // namespace torch_npu

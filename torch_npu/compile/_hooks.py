@@ -1,0 +1,69 @@
+"""Registration when it is needed: importing torch must not import Dynamo and Inductor, which takes seconds.
+
+`install` leaves a note for three modules of torch's. When one of them has been imported, which only torch.compile and
+its relatives do, the function noted here runs."""
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+
+
+def _dynamo_devices() -> None:
+    from torch_npu.compile.device_interface import register
+
+    register()
+
+
+def _dynamo_backends() -> None:
+    from torch_npu.compile.backend import register
+
+    register()
+
+
+def _inductor() -> None:
+    from torch_npu.compile.inductor import register
+
+    register()
+
+
+_WAITING = {
+    "torch._dynamo.device_interface": _dynamo_devices,
+    "torch._dynamo.backends.registry": _dynamo_backends,
+    "torch._inductor.compile_fx": _inductor,
+}
+
+
+class _Loader(importlib.abc.Loader):
+    def __init__(self, loader, then):
+        self.loader, self.then = loader, then
+
+    def create_module(self, spec):
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module):
+        self.loader.exec_module(module)
+        self.then()
+
+    def __getattr__(self, name):  # whatever else is asked of a loader: sources, data files
+        return getattr(self.loader, name)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        then = _WAITING.get(name)
+        if then is None:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, then)
+        return spec
+
+
+def install() -> None:
+    if any(isinstance(f, _Finder) for f in sys.meta_path):
+        return
+    sys.meta_path.insert(0, _Finder())
+    for name, then in _WAITING.items():
+        if name in sys.modules:
+            then()

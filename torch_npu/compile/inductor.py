@@ -1,0 +1,96 @@
+"""Makes Inductor generate programs for npu: scheduling, wrapper code, device code, and what its lists leave out."""
+
+import functools
+
+import torch
+from torch._inductor import compile_fx, config, scheduler, utils
+from torch._inductor.codegen.common import DeviceOpOverrides, register_backend_for_device, register_device_op_overrides
+from torch._inductor.virtualized import V
+
+from torch_npu.compile import left_to_aten
+from torch_npu.compile.scheduling import NpuScheduling
+from torch_npu.compile.wrapper import NpuWrapper
+
+# Layouts that pay on GPUs: our commands take any strides, and convolutions prefer what they are given.
+SETTINGS = {"layout_optimization": False, "comprehensive_padding": False}
+
+
+class NpuDeviceOps(DeviceOpOverrides):
+    """Lines of generated code that concern the device."""
+
+    def import_get_raw_stream_as(self, name: str) -> str:
+        return f"from torch_npu.compile.runtime import get_raw_stream as {name}"
+
+    def set_device(self, device_idx: int) -> str:
+        return f"torch.npu.set_device({device_idx})"
+
+    def synchronize(self) -> str:
+        return "torch.npu.synchronize()"
+
+    def device_guard(self, device_idx: int) -> str:
+        return f"torch.npu.device({device_idx})"
+
+    def current_stream(self) -> str:
+        return "torch.npu.current_stream()"
+
+
+def register() -> None:
+    if "npu" in utils.GPU_TYPES:
+        return
+    # The list of devices whose kernels are launched, not called: it decides about fusion, about 0-d CPU tensors as
+    # arguments of kernels, about moving constants.
+    utils.GPU_TYPES.append("npu")
+    register_backend_for_device("npu", NpuScheduling, NpuWrapper)
+    register_device_op_overrides("npu", NpuDeviceOps())
+    # Inductor has no hooks in these places. Nothing changes for graphs without npu tensors.
+    scheduler.Scheduler.create_backend = _without_triton(scheduler.Scheduler.create_backend)
+    compiler = compile_fx._InProcessFxCompile
+    compiler.codegen_and_compile = _until_carried(compiler.codegen_and_compile)
+    compile_fx.get_input_idxs_to_check = _without_alignment(compile_fx.get_input_idxs_to_check)
+
+
+def _without_triton(create_backend):
+    """Inductor asks for Triton on every device of GPU_TYPES except mps."""
+
+    @functools.wraps(create_backend)
+    def create(self, device):
+        if device.type != "npu":
+            return create_backend(self, device)
+        V.graph.add_device_info(device)
+        return NpuScheduling(self)
+
+    return create
+
+
+def _until_carried(codegen_and_compile):
+    """Compiles with our settings, and again with an op left to aten where a program cannot express it."""
+
+    @functools.wraps(codegen_and_compile)
+    def compile(self, graph, example_inputs, *args, **kwargs):
+        if not _on_npu(graph):
+            return codegen_and_compile(self, graph, example_inputs, *args, **kwargs)
+        with config.patch(SETTINGS):
+            while True:
+                try:
+                    return codegen_and_compile(self, graph, example_inputs, *args, **kwargs)
+                except Exception as error:
+                    if not left_to_aten.retry_without(error):
+                        raise
+
+    return compile
+
+
+def _on_npu(graph: torch.fx.GraphModule) -> bool:
+    values = (v for n in graph.graph.nodes for v in torch.utils._pytree.tree_leaves(n.meta.get("val")))
+    return any(isinstance(v, torch.Tensor) and v.device.type == "npu" for v in values)
+
+
+def _without_alignment(inputs_to_check):
+    """Commands take any address, so no input has to be looked at."""
+
+    @functools.wraps(inputs_to_check)
+    def check(inputs, static_input_idxs):
+        found = inputs_to_check(inputs, static_input_idxs)
+        return [k for k in found if inputs[k].device.type != "npu"]
+
+    return check

@@ -1,0 +1,296 @@
+"""From Inductor's loops to one command: NpuKernel collects instructions while Inductor walks a fused kernel."""
+
+import functools
+
+import sympy
+import torch
+from torch._inductor.codegen.common import is_buffer_removed
+from torch._inductor.codegen.simd import SIMDKernel, pexpr
+from torch._inductor.virtualized import V
+from torch.utils._ordered_set import OrderedSet
+from torch.utils._sympy import functions as sf
+
+from torch_npu import _C
+from torch_npu.compile.ops import NpuOverrides, NpuProxy, value_of
+from torch_npu.compile.program import (
+    Builder,
+    CannotCarry,
+    Segment,
+    TooLarge,
+    Value,
+    compute_type,
+    finish,
+    is_float,
+    text_of,
+)
+from torch_npu.compile.space import Space, plain, static
+
+KERNEL_NAME = "KERNEL_NAME"
+MAX_OPERANDS, MAX_PARAMS = 64, 32
+
+_FOLDS = {"sum": "sum", "prod": "prod", "max": "max", "min": "min", "any": "or", "xor_sum": "xor"}
+_RELATIONS = {
+    sympy.Eq: "eq",
+    sympy.Ne: "ne",
+    sympy.Lt: "lt",
+    sympy.Le: "le",
+    sympy.Gt: "gt",
+    sympy.Ge: "ge",
+}
+
+
+class NpuKernel(SIMDKernel):
+    overrides = NpuOverrides
+    sexpr = kexpr = pexpr
+
+    def __init__(self, tiling, **kwargs) -> None:
+        super().__init__(tiling, **kwargs)
+        self.builder = Builder()
+        self.after = Segment("row")  # stores of what the current each segment folds
+        self.space: Space | None = None
+        self.operands: dict[tuple, str] = {}  # (argument, offset, strides): name in the program
+        self.params: dict[sympy.Expr, str] = {}
+
+    def __enter__(self):
+        super().__enter__()
+        self.exit_stack.enter_context(V.set_ops_handler(NpuProxy(self, self.overrides())))
+        return self
+
+    def dtype_to_str(self, dtype: torch.dtype) -> str:
+        return str(dtype)
+
+    # The index space and addresses.
+
+    def finalize_indexing(self, indices) -> None:
+        simplified = [self.prepare_indexing(i) for i in indices]
+        scan = any(n.node.get_reduction_type() == "scan" for n in self.features.scheduler_nodes() if n.is_reduction())
+        self.space = Space(self.range_trees, simplified, single_inner=scan)
+
+    def address(self, index: sympy.Expr) -> sympy.Expr:
+        return self.space.coordinates(self.prepare_indexing(index), self.range_tree_nodes)
+
+    def operand(self, argument: str, offset, strides) -> str:
+        key = (argument, offset, strides)
+        if key not in self.operands:
+            others = sum(k[0] == argument for k in self.operands)
+            self.operands[key] = f"{argument}_{others}" if others else argument
+        return self.operands[key]
+
+    def param(self, expr: sympy.Expr) -> str:
+        return self.params.setdefault(expr, f"n{len(self.params)}")
+
+    def expression(self, expr) -> Value:
+        """The value of an index expression."""
+        return self._compute(self.address(sympy.sympify(expr)))
+
+    def _compute(self, expr: sympy.Expr) -> Value:
+        b = self.builder
+        known = static(expr)
+        if known is not None:
+            return b.const(known, "i64")
+        if expr.is_Symbol:
+            if expr in self.space.number:
+                return b.emit("index", imm=str(self.space.number[expr]), type="i64")
+            if expr.name in b.names:
+                return b.cast(b.names[expr.name], "i64")
+            return b.emit("param", imm=self.param(expr), type="f64" if expr.is_integer is False else "i64")
+        if isinstance(expr, (sympy.Float, sympy.Rational)) or expr in (sympy.oo, -sympy.oo):
+            return b.const(float(expr), "f64")
+        if not any(s in self.space.number or s.name in b.names for s in expr.free_symbols) and expr.is_integer:
+            return b.emit("param", imm=self.param(expr), type="i64")  # the host computes it
+        args = expr.args
+
+        def chain(op):
+            values = [self._compute(a) for a in args]
+            type = "f64" if any(is_float(v.type) for v in values) else "i64"
+            return functools.reduce(lambda x, y: b.emit(op, [x, y]), [b.cast(v, type) for v in values])
+
+        match expr:
+            case sympy.Add():
+                return chain("add")
+            case sympy.Mul():
+                return chain("mul")
+            case sf.FloorDiv() | sf.CleanDiv():
+                return chain("floordiv")
+            case sf.ModularIndexing():
+                base, divisor, length = args
+                quotient = self._compute(base) if divisor == 1 else self._compute(sf.FloorDiv(base, divisor))
+                return b.emit("mod", [quotient, self._compute(length)])
+            case sf.PythonMod() | sf.Mod():
+                return chain("mod")
+            case sf.Min() | sympy.Min():
+                return chain("min")
+            case sf.Max() | sympy.Max():
+                return chain("max")
+            case sf.Identity():
+                return self._compute(args[0])
+            case sympy.Abs():
+                return b.emit("abs", [self._compute(args[0])])
+            case sf.Where():
+                return b.emit("where", [self._truth(args[0]), *map(self._compute, args[1:])], type="i64")
+            case sympy.Pow() if static(args[1]) is not None and static(args[1]) > 0:
+                base = self._compute(args[0])
+                return functools.reduce(lambda x, y: b.emit("mul", [x, y]), [base] * static(args[1]))
+            case sf.ToFloat():
+                return b.cast(self._compute(args[0]), "f64")
+            case sf.TruncToInt():
+                return b.cast(self._compute(args[0]), "i64")
+            case sf.FloatTrueDiv() | sf.IntTrueDiv():
+                return b.emit("div", [b.cast(self._compute(a), "f64") for a in args])
+            case sf.LShift() | sf.RShift():
+                return chain("shl" if isinstance(expr, sf.LShift) else "shr")
+        raise CannotCarry(f"the index {expr} ({type(expr).__name__})")
+
+    def _truth(self, expr) -> Value:
+        if type(expr) in _RELATIONS:
+            return self.builder.emit(_RELATIONS[type(expr)], [self._compute(a) for a in expr.args], type="bool")
+        if isinstance(expr, (sympy.And, sympy.Or)):
+            op = "and" if isinstance(expr, sympy.And) else "or"
+            return functools.reduce(lambda x, y: self.builder.emit(op, [x, y]), map(self._truth, expr.args))
+        raise CannotCarry(f"the condition {expr}")
+
+    # Memory.
+
+    def load(self, name: str, index: sympy.Expr) -> Value:
+        argument = self.args.input(name)
+        offset, strides, rest = self.space.split(self.address(index))
+        dtype = V.graph.get_dtype(name)
+        imm, type = self.operand(argument, offset, strides), compute_type(dtype)
+        seen = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+        if rest == 0:
+            return self.builder.emit("load", imm=imm, type=type, dtype=seen, mask=self._load_mask)
+        return self.builder.emit("load_at", [self._compute(rest)], imm=imm, type=type, dtype=seen, mask=self._load_mask)
+
+    def load_seed(self, name: str, offset) -> Value:
+        return self.load(name, sympy.sympify(offset))
+
+    def store(self, name: str, index: sympy.Expr, value: Value, mode=None) -> None:
+        argument = self.args.output(name)
+        offset, strides, rest = self.space.split(self.address(index))
+        dtype = V.graph.get_dtype(name)
+        value = value_of(value)
+        if value.op == "cast" and value.imm and value.dtype == dtype:
+            value = value.args[0]  # a store narrows as well
+        if mode is None and rest == 0:
+            stored = self.builder.emit(
+                "store", [value], imm=self.operand(argument, offset, strides), mask=self._load_mask, effect=True
+            )
+        elif mode in (None, "atomic_add"):
+            if dtype == torch.bool and mode:
+                raise CannotCarry("a sum of bool")
+            value = self.builder.cast(value, compute_type(dtype))
+            imm = f"{self.operand(argument, offset, strides)} {'add' if mode else 'set'}"
+            stored = self.builder.emit(
+                "store_at", [value, self._compute(rest)], imm=imm, mask=self._load_mask, effect=True
+            )
+        else:
+            raise CannotCarry(f"a store with mode {mode}")
+        stored.buffer = name
+
+    def check_bounds(self, expr, size, lower, upper) -> None:
+        if lower or upper:
+            index = self.expression(expr)
+            self.builder.emit(
+                "check_index", [index, self.expression(size)], imm="check", mask=self._load_mask, effect=True
+            )
+
+    def device_assert_async(self, cond, msg) -> None:
+        raise CannotCarry("an assertion")
+
+    # Folds. The each segment ends where Inductor ends its loop; rows and later loops then see what was folded.
+
+    def store_reduction(self, name: str, index: sympy.Expr, value: Value) -> None:
+        segment, self.builder.current = self.builder.current, self.after
+        inside, self.inside_reduction = self.inside_reduction, False
+        try:
+            self.store(name, index, value)
+        finally:
+            self.builder.current, self.inside_reduction = segment, inside
+
+    def reduction(self, dtype, src_dtype, reduction_type, value):
+        b = self.builder
+        values = [value_of(v) for v in value] if isinstance(value, tuple) else [value_of(value)]
+
+        def members(fold, types):
+            return [b.emit("get", [fold], imm=str(k), type=t) for k, t in enumerate(types)]
+
+        if reduction_type in ("argmax", "argmin"):
+            position = values[1] if len(values) > 1 else self._position()
+            fold = b.emit("fold", [values[0], b.cast(position, "i64")], imm=reduction_type)
+            return members(fold, [values[0].type, "i64"])[1]
+        if reduction_type in ("welford_reduce", "welford_combine"):
+            type = compute_type(dtype)
+            values = [b.cast(v, type) for v in values]
+            return tuple(members(b.emit("fold", values, imm="welford"), [type] * 3))
+        if reduction_type not in _FOLDS:
+            raise CannotCarry(f"the reduction {reduction_type}")
+        type = "bool" if reduction_type == "any" else compute_type(dtype)
+        return b.emit("fold", [b.cast(values[0], type)], imm=_FOLDS[reduction_type])
+
+    def _position(self) -> Value:
+        """The place of the current element in its row."""
+        flat, count = sympy.S.Zero, sympy.S.One
+        for tree in reversed([t for t in self.range_trees if t.is_reduction]):
+            flat += self.space.flat(tree) * count
+            count *= plain(tree.numel)
+        return self._compute(flat)
+
+    def codegen_body(self) -> None:
+        kind = "each" if self.inside_reduction or not self.features.is_reduction() else "row"
+        seen = self.builder.close(kind)
+        if self.after.values:
+            self.builder.current, self.after = self.after, Segment("row")
+            seen += self.builder.close("row")
+        self.cse.invalidate(OrderedSet(self.builder.visible.values()))
+
+    # The result.
+
+    def _number(self, expr) -> int | str:
+        known = static(expr)
+        if known is not None:
+            return known
+        text = pexpr(plain(expr))
+        self.numbers.setdefault(text)
+        return text
+
+    def codegen_kernel(self, name=None) -> str:
+        """The definition in generated code: a call of runtime.npu_kernel."""
+        self.codegen_body()
+        segments = finish(self.builder.segments, is_buffer_removed)
+        values = [v for s in segments for v in s.values]
+        if not values:
+            raise CannotCarry("a kernel that stores nothing")
+        uses = {v.imm.split()[0] for v in values if v.op in ("load", "load_at", "store", "store_at")}
+        operands = [(k, n) for k, n in self.operands.items() if n in uses]
+        params = [(e, n) for e, n in self.params.items() if any(v.op == "param" and v.imm == n for v in values)]
+        if len(operands) > MAX_OPERANDS or len(params) > MAX_PARAMS:
+            raise TooLarge(f"{len(operands)} operands and {len(params)} parameters")
+        scattered = any(v.op == "store_at" for v in values)
+        scanned = any(v.op == "scan" for v in values)
+        rows = any(s.kind == "row" or any(v.op == "fold" for v in s.values) for s in segments)
+        if (scattered and (rows or scanned)) or (scanned and rows):
+            raise TooLarge("a scatter or scan beside a reduction")
+        kind = "scatter" if scattered else "scan" if scanned else "reduce" if rows or len(segments) > 1 else "map"
+        program = text_of(KERNEL_NAME, segments, [n for _, n in operands], [n for _, n in params])
+        if broken := _C.check_program(program):
+            raise (TooLarge if "at most" in broken else RuntimeError)(f"{broken}\n{program}")
+
+        arg_defs, call_args, _, _ = self.args.python_argdefs()
+        tensors = {d.name: c for d, c in zip(arg_defs, call_args) if d.name not in self.args.sizevars.values()}
+        used = [t for t in tensors if any(k[0] == t for k, _ in operands)]
+        self.numbers: dict[str, None] = {}
+        sizes = tuple(map(self._number, self.space.sizes))
+        described = [(k[0], self._number(k[1]), tuple(map(self._number, k[2]))) for k, _ in operands]
+        given = tuple(self._number(e) for e, _ in params)
+        self.call = [*(tensors[t] for t in used), *self.numbers]
+        inner = {"reduce": self.space.inner_rank, "scan": 1}.get(kind, 0)
+        lines = [f"{kind!r}, tensors={tuple(used)!r}, sizes={sizes!r}" + (f", inner={inner}" if inner else "")]
+        if self.numbers:
+            lines.append(f"numbers={tuple(self.numbers)!r}")
+        if params:
+            lines.append(f"params={given!r}")
+        lines.append("operands=[" + ", ".join(map(repr, described)) + "]")
+        return f"npu_kernel({KERNEL_NAME!r}, " + ",\n    ".join(lines) + f",\n    program='''\n{program}''')"
+
+    def call_kernel(self, name: str, node=None, deallocate_ws=True) -> None:
+        V.graph.wrapper_code.writeline(f"{name}({', '.join(self.call)})")

@@ -1,0 +1,27 @@
+"""What generated code imports: kernels and memory."""
+
+from torch_npu import _C
+
+empty_strided_npu = _C.empty_strided
+
+
+def npu_kernel(name, kind, *, tensors, sizes, operands, program, numbers=(), params=(), inner=0):
+    """A function of `tensors`, then `numbers`, that submits one command.
+
+    Sizes, strides, offsets and parameters are integers, or names of `numbers`, which come with each call. An operand is
+    (tensor, offset, strides), in the order of the program's operands. The result costs one C++ call per launch."""
+    slots = {n: f"#{k}" for k, n in enumerate(numbers)}
+    places = {t: k for k, t in enumerate(tensors)}
+
+    def known(values):
+        return [slots.get(v, v) for v in values]
+
+    operands = [(places[t], slots.get(offset, offset), known(strides)) for t, offset, strides in operands]
+    return _C.compiled_kernel(
+        name, kind, inner, len(tensors), len(numbers), known(sizes), operands, known(params), program
+    )
+
+
+def get_raw_stream(device_index: int) -> int:
+    """Kernels take the current stream by themselves."""
+    return 0

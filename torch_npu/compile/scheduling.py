@@ -1,0 +1,63 @@
+"""Which loops become one kernel, and where its definition goes."""
+
+from torch._inductor import config
+from torch._inductor.codegen.common import BackendFeature
+from torch._inductor.codegen.simd import SIMDScheduling
+from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
+from torch._inductor.virtualized import V
+from torch.utils._ordered_set import OrderedSet
+
+from torch_npu.compile.kernel import KERNEL_NAME, NpuKernel
+from torch_npu.compile.program import CannotCarry, TooLarge
+
+
+class NpuScheduling(SIMDScheduling):
+    kernel_type = NpuKernel
+
+    def get_backend_features(self, device):
+        # Sorts and searches stay aten's: a program has no such instruction.
+        return OrderedSet(
+            [
+                BackendFeature.INPLACE_BUFFERS,
+                BackendFeature.TUPLE_REDUCTION,
+                BackendFeature.MASKED_SCATTER_WITH_INDEX,
+                BackendFeature.REDUCE_TO_SINGLE_ELEMENT,
+            ]
+        )
+
+    @classmethod
+    def get_tiling_and_scores(cls, node_schedule, numel, reduction_numel=1, coalesce_analysis=None):
+        # One tree of points and one of what is folded: a command has dimensions enough to need no tiles.
+        return cls.create_tiling([numel], [reduction_numel]), None
+
+    def codegen_node_schedule(self, kernel_features):
+        nodes = list(kernel_features.scheduler_nodes())
+        try:
+            super().codegen_node_schedule(kernel_features)
+        except TooLarge as error:
+            if len(nodes) == 1:
+                failure = CannotCarry(f"{error}".splitlines()[0])
+                failure.ops = _targets(nodes)
+                raise failure from error
+            for node in nodes:
+                self._codegen_nodes([node])
+        except CannotCarry as failure:
+            failure.ops = failure.ops or _targets(nodes)
+            raise
+
+    def define_kernel(self, src_code, node_schedule, kernel):
+        wrapper = V.graph.wrapper_code
+        if src_code in wrapper.src_to_kernel:
+            return wrapper.src_to_kernel[src_code]
+        fused = get_fused_kernel_name(node_schedule, config.triton.descriptive_names)
+        name = "_".join(["npu", fused, wrapper.next_kernel_suffix()])
+        wrapper.src_to_kernel[src_code] = name
+        origins, detailed_origins = get_kernel_metadata(node_schedule, wrapper)
+        wrapper.define_kernel(name, src_code.replace(KERNEL_NAME, name), f"{origins}\n{detailed_origins}", gpu=False)
+        return name
+
+
+def _targets(nodes):
+    """The aten ops that these loops came from."""
+    origins = [o for n in nodes if n.node is not None for o in n.node.get_origins()]
+    return tuple(dict.fromkeys(o.target for o in origins if o.op == "call_function"))
