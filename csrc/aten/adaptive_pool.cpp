@@ -20,7 +20,7 @@
 #include "csrc/aten/pool.h"
 #include "csrc/aten/structured_pair.h"
 
-namespace torch_npu {
+namespace torch_npu::adaptive_pool_cpp {
 namespace {
 
 using at::IntArrayRef;
@@ -132,4 +132,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::adaptive_pool_cpp

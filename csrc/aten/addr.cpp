@@ -8,7 +8,7 @@
 #include "csrc/aten/registration.h"
 #include "table/kernels.h"
 
-namespace torch_npu {
+namespace torch_npu::addr_cpp {
 namespace {
 
 void launch_addr(at::TensorIterator& iter, const at::Scalar& beta, const at::Scalar& alpha) {
@@ -44,8 +44,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::addr_cpp
 
 namespace at::native {
-REGISTER_PRIVATEUSE1_DISPATCH(addr_stub, &torch_npu::launch_addr)
+REGISTER_PRIVATEUSE1_DISPATCH(addr_stub, &torch_npu::addr_cpp::launch_addr)
 }  // namespace at::native

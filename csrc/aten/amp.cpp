@@ -6,7 +6,7 @@
 
 #include "csrc/aten/reduction.h"
 
-namespace torch_npu {
+namespace torch_npu::amp_cpp {
 namespace {
 
 using at::Tensor;
@@ -107,4 +107,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::amp_cpp

@@ -11,8 +11,9 @@
 #include <ATen/ops/min_ops.h>
 
 #include "csrc/aten/reduction.h"
+#include "csrc/aten/structured_pair.h"
 
-namespace torch_npu {
+namespace torch_npu::argreduce_cpp {
 namespace {
 
 using at::Tensor;
@@ -52,23 +53,23 @@ void launch_arg(at::impl::MetaBase&, const Tensor& out, const Tensor& self, std:
 }
 
 template <TypedKernel& kernel>
-void launch_value_and_arg(std::array<Tensor, 2>& outs, const Tensor& self, int64_t dim, bool) {
+void launch_value_and_arg(const Tensor& value, const Tensor& position, const Tensor& self, int64_t dim, bool) {
   const char* label = &kernel == &k_max_dim ? "aten::max" : "aten::min";
   Rows(label, self.sizes(), one_dim(self, dim))
       .indexed()
-      .reduced(outs[0])
-      .reduced(outs[1])
+      .reduced(value)
+      .reduced(position)
       .add(self)
       .reduce(kernel.of(compute_type(self, label)));
 }
 
-void launch_aminmax(std::array<Tensor, 2>& outs, const Tensor& self, std::optional<int64_t> dim, bool) {
+void launch_aminmax(const Tensor& min, const Tensor& max, const Tensor& self, std::optional<int64_t> dim, bool) {
   const DimMask mask = dim ? one_dim(self, *dim) : DimMask().flip();
   Rows rows("aten::aminmax", self.sizes(), mask);
   if (dim) {
-    rows.reduced(outs[0]).reduced(outs[1]);
+    rows.reduced(min).reduced(max);
   } else {
-    rows.scalar(outs[0]).scalar(outs[1]);
+    rows.scalar(min).scalar(max);
   }
   rows.add(self).reduce(k_aminmax.of(compute_type(self, "aten::aminmax")));
 }
@@ -77,10 +78,14 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   namespace ops = at::_ops;
   structured<at::meta::structured_argmax, launch_arg<k_argmax>>(m).functional<ops::argmax>().out<ops::argmax_out>();
   structured<at::meta::structured_argmin, launch_arg<k_argmin>>(m).functional<ops::argmin>().out<ops::argmin_out>();
-  register_pair<at::meta::structured_max_dim, launch_value_and_arg<k_max_dim>, ops::max_dim, ops::max_dim_max>(m);
-  register_pair<at::meta::structured_min_dim, launch_value_and_arg<k_min_dim>, ops::min_dim, ops::min_dim_min>(m);
-  register_pair<at::meta::structured_aminmax, launch_aminmax, ops::aminmax, ops::aminmax_out>(m);
+  structured_pair<at::meta::structured_max_dim, launch_value_and_arg<k_max_dim>>(m)
+      .functional<ops::max_dim>()
+      .out<ops::max_dim_max>();
+  structured_pair<at::meta::structured_min_dim, launch_value_and_arg<k_min_dim>>(m)
+      .functional<ops::min_dim>()
+      .out<ops::min_dim_min>();
+  structured_pair<at::meta::structured_aminmax, launch_aminmax>(m).functional<ops::aminmax>().out<ops::aminmax_out>();
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::argreduce_cpp

@@ -15,7 +15,7 @@
 #include "csrc/aten/attention.h"
 #include "csrc/core/generator.h"
 
-namespace torch_npu {
+namespace torch_npu::attention_cpp {
 namespace {
 
 using at::Tensor;
@@ -124,8 +124,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::attention_cpp
 
 namespace at::native {
-REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &torch_npu::choose)
+REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &torch_npu::attention_cpp::choose)
 }  // namespace at::native

@@ -9,7 +9,7 @@
 
 #include "csrc/aten/reduction.h"
 
-namespace torch_npu {
+namespace torch_npu::batch_norm_cpp {
 namespace {
 
 using at::Tensor;
@@ -241,4 +241,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::batch_norm_cpp

@@ -23,7 +23,7 @@
 #include "csrc/aten/nest.h"
 #include "csrc/aten/reduction.h"
 
-namespace torch_npu {
+namespace torch_npu::composed_cpp {
 namespace {
 
 using at::Scalar;
@@ -260,8 +260,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::composed_cpp
 
 namespace at::native {
-REGISTER_PRIVATEUSE1_DISPATCH(cross_stub, &torch_npu::launch_cross)
+REGISTER_PRIVATEUSE1_DISPATCH(cross_stub, &torch_npu::composed_cpp::launch_cross)
 }  // namespace at::native

@@ -11,7 +11,7 @@
 #include "csrc/aten/nest.h"
 #include "csrc/aten/structured.h"
 
-namespace torch_npu {
+namespace torch_npu::concat_cpp {
 namespace {
 
 // A box of `out`, given by sizes and an offset, from a box of the same sizes of `in`.
@@ -104,8 +104,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::concat_cpp
 
 namespace at::native {
-REGISTER_PRIVATEUSE1_DISPATCH(flip_stub, &torch_npu::launch_flip)
+REGISTER_PRIVATEUSE1_DISPATCH(flip_stub, &torch_npu::concat_cpp::launch_flip)
 }  // namespace at::native

@@ -10,7 +10,7 @@
 #include "csrc/aten/map.h"
 #include "csrc/aten/same_device.h"
 
-namespace torch_npu {
+namespace torch_npu::convolution_cpp {
 namespace {
 
 TypedKernel k_bias(R"(
@@ -213,4 +213,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::convolution_cpp

@@ -20,7 +20,7 @@
 #include "csrc/aten/nest.h"
 #include "csrc/aten/structured.h"
 
-namespace torch_npu {
+namespace torch_npu::ctc_loss_cpp {
 namespace {
 
 using at::IntArrayRef;
@@ -255,4 +255,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::ctc_loss_cpp

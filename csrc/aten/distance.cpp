@@ -18,7 +18,7 @@
 #include "csrc/aten/nest.h"
 #include "csrc/aten/structured.h"
 
-namespace torch_npu {
+namespace torch_npu::distance_cpp {
 namespace {
 
 using at::Tensor;
@@ -215,11 +215,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::distance_cpp
 
 namespace at::native {
-REGISTER_PRIVATEUSE1_DISPATCH(cdist_stub, &torch_npu::launch_cdist)
-REGISTER_PRIVATEUSE1_DISPATCH(cdist_backward_stub, &torch_npu::launch_cdist_backward)
-REGISTER_PRIVATEUSE1_DISPATCH(pdist_forward_stub, &torch_npu::launch_pdist)
-REGISTER_PRIVATEUSE1_DISPATCH(pdist_backward_stub, &torch_npu::launch_pdist_backward)
+REGISTER_PRIVATEUSE1_DISPATCH(cdist_stub, &torch_npu::distance_cpp::launch_cdist)
+REGISTER_PRIVATEUSE1_DISPATCH(cdist_backward_stub, &torch_npu::distance_cpp::launch_cdist_backward)
+REGISTER_PRIVATEUSE1_DISPATCH(pdist_forward_stub, &torch_npu::distance_cpp::launch_pdist)
+REGISTER_PRIVATEUSE1_DISPATCH(pdist_backward_stub, &torch_npu::distance_cpp::launch_pdist_backward)
 }  // namespace at::native

@@ -17,7 +17,7 @@
 #include "csrc/aten/random.h"
 #include "csrc/aten/structured.h"
 
-namespace torch_npu {
+namespace torch_npu::dropout_cpp {
 namespace {
 
 TypedKernel k_dropout(R"(
@@ -190,8 +190,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::dropout_cpp
 
 namespace at::native {
-REGISTER_PRIVATEUSE1_DISPATCH(multinomial_with_replacement_stub, &torch_npu::launch_multinomial)
+REGISTER_PRIVATEUSE1_DISPATCH(multinomial_with_replacement_stub, &torch_npu::dropout_cpp::launch_multinomial)
 }  // namespace at::native

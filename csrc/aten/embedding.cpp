@@ -12,7 +12,7 @@
 #include "csrc/aten/nest.h"
 #include "csrc/aten/structured.h"
 
-namespace torch_npu {
+namespace torch_npu::embedding_cpp {
 namespace {
 
 TypedKernel k_count(R"(
@@ -63,7 +63,7 @@ at::Tensor embedding_dense_backward(const at::Tensor& grad_output, const at::Ten
   if (grad_output.is_complex()) {  // rows of twice the length
     const at::Tensor rows = parts(grad_output).flatten(-2);
     const at::Tensor out =
-        torch_npu::embedding_dense_backward(rows, indices, num_weights, padding_idx, scale_grad_by_freq);
+        embedding_cpp::embedding_dense_backward(rows, indices, num_weights, padding_idx, scale_grad_by_freq);
     return at::view_as_complex(out.view({num_weights, -1, 2}));
   }
   const npu_dtype compute = compute_dtype(numeric_dtype(grad_output.scalar_type(), label));
@@ -108,4 +108,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::embedding_cpp

@@ -20,7 +20,7 @@
 #include "csrc/aten/nest.h"
 #include "csrc/aten/structured.h"
 
-namespace torch_npu {
+namespace torch_npu::embedding_bag_cpp {
 namespace {
 
 using at::Tensor;
@@ -278,4 +278,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::embedding_bag_cpp

@@ -8,7 +8,7 @@
 
 #include "csrc/core/device.h"
 
-namespace torch_npu {
+namespace torch_npu::factories_cpp {
 namespace {
 
 // The allocator serves the current device, so a factory for another one changes it for the moment of the call.
@@ -92,4 +92,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_efficientzerotensor", TORCH_FN(efficient_zero_tensor));
 }
 
-}  // namespace torch_npu
+}  // namespace torch_npu::factories_cpp

@@ -10,7 +10,7 @@
 #include "csrc/aten/map.h"
 #include "csrc/aten/registration.h"
 
-namespace torch_npu {
+namespace torch_npu::fill_cpp {
 namespace {
 
 npu_dtype bits_dtype(size_t element_size, const char* label) {
@@ -119,4 +119,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::fill_cpp

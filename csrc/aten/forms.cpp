@@ -25,7 +25,7 @@
 
 #include "csrc/aten/structured.h"
 
-namespace torch_npu {
+namespace torch_npu::forms_cpp {
 namespace {
 
 using at::Scalar;
@@ -130,4 +130,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::forms_cpp

@@ -23,7 +23,7 @@
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-namespace torch_npu {
+namespace torch_npu::fused_attention_cpp {
 namespace {
 
 using at::Tensor;
@@ -436,4 +436,4 @@ TORCH_LIBRARY_IMPL(npu, FuncTorchBatched, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::fused_attention_cpp

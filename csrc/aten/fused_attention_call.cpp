@@ -9,7 +9,7 @@
 #include "csrc/aten/custom_op.h"
 #include "csrc/core/generator.h"
 
-namespace torch_npu {
+namespace torch_npu::fused_attention_call_cpp {
 namespace {
 
 using at::Tensor;
@@ -195,4 +195,4 @@ TORCH_LIBRARY_FRAGMENT(npu, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::fused_attention_call_cpp

@@ -14,7 +14,7 @@
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-namespace torch_npu {
+namespace torch_npu::fused_lora_cpp {
 namespace {
 
 using at::Tensor;
@@ -307,4 +307,4 @@ TORCH_LIBRARY_IMPL(npu, FuncTorchBatched, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::fused_lora_cpp

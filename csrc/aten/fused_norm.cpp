@@ -11,7 +11,7 @@
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-namespace torch_npu {
+namespace torch_npu::fused_norm_cpp {
 namespace {
 
 using at::Tensor;
@@ -264,4 +264,4 @@ TORCH_LIBRARY_IMPL(npu, FuncTorchBatched, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::fused_norm_cpp

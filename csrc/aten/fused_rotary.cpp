@@ -15,7 +15,7 @@
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-namespace torch_npu {
+namespace torch_npu::fused_rotary_cpp {
 namespace {
 
 using at::Tensor;
@@ -234,4 +234,4 @@ TORCH_LIBRARY_IMPL(npu, FuncTorchBatched, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::fused_rotary_cpp

@@ -23,7 +23,7 @@
 #include "csrc/aten/nest.h"
 #include "csrc/aten/structured.h"
 
-namespace torch_npu {
+namespace torch_npu::gather_scatter_cpp {
 namespace {
 
 at::Tensor at_least_1d(const at::Tensor& tensor) {
@@ -349,14 +349,14 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::gather_scatter_cpp
 
 namespace at::native {
-REGISTER_PRIVATEUSE1_DISPATCH(gather_stub, &torch_npu::launch_gather)
-REGISTER_PRIVATEUSE1_DISPATCH(scatter_stub, &torch_npu::launch_scatter)
-REGISTER_PRIVATEUSE1_DISPATCH(scatter_fill_stub, &torch_npu::launch_scatter_fill)
-REGISTER_PRIVATEUSE1_DISPATCH(scatter_add_stub, &torch_npu::launch_scatter_add)
-REGISTER_PRIVATEUSE1_DISPATCH(scatter_reduce_stub, &torch_npu::launch_scatter_reduce)
-REGISTER_PRIVATEUSE1_DISPATCH(scatter_scalar_reduce_stub, &torch_npu::launch_scatter_scalar_reduce)
-REGISTER_PRIVATEUSE1_DISPATCH(scatter_reduce_two_stub, &torch_npu::launch_scatter_reduce_two)
+REGISTER_PRIVATEUSE1_DISPATCH(gather_stub, &torch_npu::gather_scatter_cpp::launch_gather)
+REGISTER_PRIVATEUSE1_DISPATCH(scatter_stub, &torch_npu::gather_scatter_cpp::launch_scatter)
+REGISTER_PRIVATEUSE1_DISPATCH(scatter_fill_stub, &torch_npu::gather_scatter_cpp::launch_scatter_fill)
+REGISTER_PRIVATEUSE1_DISPATCH(scatter_add_stub, &torch_npu::gather_scatter_cpp::launch_scatter_add)
+REGISTER_PRIVATEUSE1_DISPATCH(scatter_reduce_stub, &torch_npu::gather_scatter_cpp::launch_scatter_reduce)
+REGISTER_PRIVATEUSE1_DISPATCH(scatter_scalar_reduce_stub, &torch_npu::gather_scatter_cpp::launch_scatter_scalar_reduce)
+REGISTER_PRIVATEUSE1_DISPATCH(scatter_reduce_two_stub, &torch_npu::gather_scatter_cpp::launch_scatter_reduce_two)
 }  // namespace at::native

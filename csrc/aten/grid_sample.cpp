@@ -14,7 +14,7 @@
 #include "csrc/aten/nest.h"
 #include "csrc/aten/structured.h"
 
-namespace torch_npu {
+namespace torch_npu::grid_sample_cpp {
 namespace {
 
 using at::Tensor;
@@ -462,4 +462,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::grid_sample_cpp

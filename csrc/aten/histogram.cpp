@@ -21,7 +21,7 @@
 #include "csrc/aten/nest.h"
 #include "csrc/aten/structured.h"
 
-namespace torch_npu {
+namespace torch_npu::histogram_cpp {
 namespace {
 
 using at::Tensor;
@@ -235,10 +235,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::histogram_cpp
 
 namespace at::native {
-REGISTER_PRIVATEUSE1_DISPATCH(histogramdd_stub, &torch_npu::launch_histogram)
-REGISTER_PRIVATEUSE1_DISPATCH(histogramdd_linear_stub, &torch_npu::launch_histogram_linear)
-REGISTER_PRIVATEUSE1_DISPATCH(histogram_select_outer_bin_edges_stub, &torch_npu::launch_outer_edges)
+REGISTER_PRIVATEUSE1_DISPATCH(histogramdd_stub, &torch_npu::histogram_cpp::launch_histogram)
+REGISTER_PRIVATEUSE1_DISPATCH(histogramdd_linear_stub, &torch_npu::histogram_cpp::launch_histogram_linear)
+REGISTER_PRIVATEUSE1_DISPATCH(histogram_select_outer_bin_edges_stub, &torch_npu::histogram_cpp::launch_outer_edges)
 }  // namespace at::native

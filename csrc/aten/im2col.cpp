@@ -13,7 +13,7 @@
 #include "csrc/aten/nest.h"
 #include "csrc/aten/structured.h"
 
-namespace torch_npu {
+namespace torch_npu::im2col_cpp {
 namespace {
 
 using at::IntArrayRef;
@@ -196,8 +196,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::im2col_cpp
 
 namespace at::native {
-REGISTER_PRIVATEUSE1_DISPATCH(unfold_backward_stub, &torch_npu::launch_unfold_backward)
+REGISTER_PRIVATEUSE1_DISPATCH(unfold_backward_stub, &torch_npu::im2col_cpp::launch_unfold_backward)
 }  // namespace at::native

@@ -22,7 +22,7 @@
 #include "csrc/aten/nest.h"
 #include "csrc/aten/structured.h"
 
-namespace torch_npu {
+namespace torch_npu::index_cpp {
 namespace {
 
 // "i0, i1, ..." for `name` i{d}.
@@ -377,14 +377,14 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::index_cpp
 
 namespace at::native {
-REGISTER_PRIVATEUSE1_DISPATCH(index_stub, &torch_npu::launch_index)
-REGISTER_PRIVATEUSE1_DISPATCH(index_put_stub, &torch_npu::launch_index_put)
-REGISTER_PRIVATEUSE1_DISPATCH(index_put_with_sort_stub, &torch_npu::launch_index_put_sorted)
-REGISTER_PRIVATEUSE1_DISPATCH(index_fill_stub, &torch_npu::launch_index_fill)
-REGISTER_PRIVATEUSE1_DISPATCH(index_copy_stub, &torch_npu::launch_index_copy)
-REGISTER_PRIVATEUSE1_DISPATCH(take_stub, &torch_npu::launch_take)
-REGISTER_PRIVATEUSE1_DISPATCH(put_stub, &torch_npu::launch_put)
+REGISTER_PRIVATEUSE1_DISPATCH(index_stub, &torch_npu::index_cpp::launch_index)
+REGISTER_PRIVATEUSE1_DISPATCH(index_put_stub, &torch_npu::index_cpp::launch_index_put)
+REGISTER_PRIVATEUSE1_DISPATCH(index_put_with_sort_stub, &torch_npu::index_cpp::launch_index_put_sorted)
+REGISTER_PRIVATEUSE1_DISPATCH(index_fill_stub, &torch_npu::index_cpp::launch_index_fill)
+REGISTER_PRIVATEUSE1_DISPATCH(index_copy_stub, &torch_npu::index_cpp::launch_index_copy)
+REGISTER_PRIVATEUSE1_DISPATCH(take_stub, &torch_npu::index_cpp::launch_take)
+REGISTER_PRIVATEUSE1_DISPATCH(put_stub, &torch_npu::index_cpp::launch_put)
 }  // namespace at::native

@@ -15,7 +15,7 @@
 
 #include "csrc/aten/reduction.h"
 
-namespace torch_npu {
+namespace torch_npu::loss_cpp {
 namespace {
 
 using at::Tensor;
@@ -215,4 +215,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::loss_cpp

@@ -13,7 +13,7 @@
 #include "csrc/aten/nest.h"
 #include "csrc/aten/structured.h"
 
-namespace torch_npu {
+namespace torch_npu::margin_loss_cpp {
 namespace {
 
 using at::Tensor;
@@ -319,4 +319,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::margin_loss_cpp

@@ -16,7 +16,7 @@
 #include "csrc/aten/nest.h"
 #include "csrc/aten/structured.h"
 
-namespace torch_npu {
+namespace torch_npu::masked_cpp {
 namespace {
 
 TypedKernel k_running_sum(R"(
@@ -315,4 +315,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::masked_cpp

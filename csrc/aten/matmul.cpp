@@ -16,7 +16,7 @@
 #include "csrc/aten/nest.h"
 #include "csrc/aten/structured.h"
 
-namespace torch_npu {
+namespace torch_npu::matmul_cpp {
 namespace {
 
 TypedKernel k_plus(R"(
@@ -227,4 +227,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::matmul_cpp

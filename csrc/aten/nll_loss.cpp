@@ -10,8 +10,9 @@
 
 #include "csrc/aten/nest.h"
 #include "csrc/aten/reduction.h"
+#include "csrc/aten/structured_pair.h"
 
-namespace torch_npu {
+namespace torch_npu::nll_loss_cpp {
 namespace {
 
 using at::Tensor;
@@ -129,7 +130,7 @@ std::tuple<Tensor, Tensor> nll_forward(const Tensor& self, const Tensor& target,
                                        int64_t reduction, int64_t ignore) {
   const Tensor w = given(weight);
   check_same_device("nll_loss_forward", {&self, &target, &w});
-  ManyFunctional<at::meta::structured_nll_loss_forward, 2> op;
+  Pair<at::meta::structured_nll_loss_forward> op;
   op.meta(self, target, optional_ref(weight), reduction, ignore);
   forward(op.outputs[0], op.outputs[1], self, target, w, reduction, ignore, "aten::nll_loss_forward");
   return {op.outputs[0], op.outputs[1]};
@@ -184,4 +185,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::nll_loss_cpp

@@ -12,7 +12,7 @@
 
 #include "csrc/aten/reduction.h"
 
-namespace torch_npu {
+namespace torch_npu::norm_cpp {
 namespace {
 
 using at::Tensor;
@@ -417,4 +417,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::norm_cpp

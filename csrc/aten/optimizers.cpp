@@ -8,7 +8,7 @@
 #include "csrc/aten/nest.h"
 #include "csrc/aten/reduction.h"
 
-namespace torch_npu {
+namespace torch_npu::optimizers_cpp {
 namespace {
 
 using at::Tensor;
@@ -291,4 +291,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::optimizers_cpp

@@ -28,7 +28,7 @@
 #include "csrc/aten/nest.h"
 #include "csrc/aten/structured.h"
 
-namespace torch_npu {
+namespace torch_npu::pad_cpp {
 namespace {
 
 using at::IntArrayRef;
@@ -233,4 +233,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::pad_cpp

@@ -21,7 +21,7 @@
 #include "csrc/aten/pointwise.h"
 #include "table/kernels.h"
 
-namespace torch_npu {
+namespace torch_npu::pointwise_range_cpp {
 namespace {
 
 // One MAP over the tensors' own dimensions, outermost first, so that a program can ask for an index.
@@ -214,9 +214,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::pointwise_range_cpp
 
 namespace at::native {
-REGISTER_PRIVATEUSE1_DISPATCH(arange_stub, &torch_npu::launch_arange)
-REGISTER_PRIVATEUSE1_DISPATCH(linspace_stub, &torch_npu::launch_linspace)
+REGISTER_PRIVATEUSE1_DISPATCH(arange_stub, &torch_npu::pointwise_range_cpp::launch_arange)
+REGISTER_PRIVATEUSE1_DISPATCH(linspace_stub, &torch_npu::pointwise_range_cpp::launch_linspace)
 }  // namespace at::native

@@ -24,7 +24,7 @@
 #include "csrc/aten/pointwise.h"
 #include "table/kernels.h"
 
-namespace torch_npu {
+namespace torch_npu::pointwise_select_cpp {
 namespace {
 
 npu_dtype compute_type(c10::ScalarType type, const char* label) {
@@ -307,4 +307,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::pointwise_select_cpp

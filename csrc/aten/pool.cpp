@@ -23,7 +23,7 @@
 #include "csrc/aten/structured.h"
 #include "csrc/aten/structured_pair.h"
 
-namespace torch_npu {
+namespace torch_npu::pool_cpp {
 namespace {
 
 using at::IntArrayRef;
@@ -172,4 +172,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::pool_cpp

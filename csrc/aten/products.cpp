@@ -11,7 +11,7 @@
 #include "csrc/aten/complex.h"
 #include "csrc/aten/reduction.h"
 
-namespace torch_npu {
+namespace torch_npu::products_cpp {
 namespace {
 
 using at::Tensor;
@@ -136,7 +136,7 @@ bool equal(const Tensor& self, const Tensor& other) {
     return true;
   }
   if (self.is_complex()) {
-    return torch_npu::equal(parts(self.resolve_conj().resolve_neg()), parts(other.resolve_conj().resolve_neg()));
+    return products_cpp::equal(parts(self.resolve_conj().resolve_neg()), parts(other.resolve_conj().resolve_neg()));
   }
   const Tensor out = make_empty({}, {}, self.options().dtype(at::kBool));
   const npu_dtype compute = compute_type(self, label);
@@ -157,4 +157,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::products_cpp

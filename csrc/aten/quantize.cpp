@@ -16,7 +16,7 @@
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-namespace torch_npu {
+namespace torch_npu::quantize_cpp {
 namespace {
 
 using at::Tensor;
@@ -265,4 +265,4 @@ TORCH_LIBRARY_IMPL(npu, FuncTorchBatched, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::quantize_cpp

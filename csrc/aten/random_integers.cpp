@@ -10,7 +10,7 @@
 #include "csrc/aten/random.h"
 #include "csrc/aten/registration.h"
 
-namespace torch_npu {
+namespace torch_npu::random_integers_cpp {
 namespace {
 
 using Gen = std::optional<at::Generator>;
@@ -169,12 +169,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::random_integers_cpp
 
 namespace at::native {
-REGISTER_PRIVATEUSE1_DISPATCH(random_from_to_stub, &torch_npu::launch_random_from_to)
-REGISTER_PRIVATEUSE1_DISPATCH(random_full_64_bits_range_stub, &torch_npu::launch_random_full)
-REGISTER_PRIVATEUSE1_DISPATCH(random_stub, &torch_npu::launch_random)
-REGISTER_PRIVATEUSE1_DISPATCH(bernoulli_scalar_stub, &torch_npu::launch_bernoulli)
-REGISTER_PRIVATEUSE1_DISPATCH(bernoulli_tensor_stub, &torch_npu::launch_bernoulli_tensor)
+REGISTER_PRIVATEUSE1_DISPATCH(random_from_to_stub, &torch_npu::random_integers_cpp::launch_random_from_to)
+REGISTER_PRIVATEUSE1_DISPATCH(random_full_64_bits_range_stub, &torch_npu::random_integers_cpp::launch_random_full)
+REGISTER_PRIVATEUSE1_DISPATCH(random_stub, &torch_npu::random_integers_cpp::launch_random)
+REGISTER_PRIVATEUSE1_DISPATCH(bernoulli_scalar_stub, &torch_npu::random_integers_cpp::launch_bernoulli)
+REGISTER_PRIVATEUSE1_DISPATCH(bernoulli_tensor_stub, &torch_npu::random_integers_cpp::launch_bernoulli_tensor)
 }  // namespace at::native

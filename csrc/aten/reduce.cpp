@@ -28,7 +28,7 @@
 #include "csrc/aten/complex.h"
 #include "csrc/aten/reduction.h"
 
-namespace torch_npu {
+namespace torch_npu::reduce_cpp {
 namespace {
 
 using at::Tensor;
@@ -249,7 +249,7 @@ struct Truth {
   static constexpr const char* kLabel = &kernel == &k_any ? "aten::any" : "aten::all";
   static void fold(TypedKernel& k, npu_dtype compute, const Tensor& out, const Tensor& self, DimMask mask,
                    const char* label) {
-    torch_npu::fold(k, compute, out, self.is_complex() ? truth(self) : self, mask, label);
+    reduce_cpp::fold(k, compute, out, self.is_complex() ? truth(self) : self, mask, label);
   }
   static void dim(at::impl::MetaBase&, const Tensor& out, const Tensor& self, int64_t dim, bool) {
     fold(kernel, NPU_BOOL, out, self, clipped(dim, self), kLabel);
@@ -374,4 +374,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::reduce_cpp

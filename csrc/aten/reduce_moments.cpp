@@ -16,7 +16,7 @@
 #include "csrc/aten/complex.h"
 #include "csrc/aten/reduction.h"
 
-namespace torch_npu {
+namespace torch_npu::reduce_moments_cpp {
 namespace {
 
 using at::Tensor;
@@ -225,4 +225,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::reduce_moments_cpp

@@ -5,7 +5,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros_like.h>
 
-namespace torch_npu {
+namespace torch_npu::rnn_cells_cpp {
 namespace {
 
 using at::Tensor;
@@ -81,4 +81,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_thnn_fused_gru_cell_backward", TORCH_FN(gru_cell_backward));
 }
 
-}  // namespace torch_npu
+}  // namespace torch_npu::rnn_cells_cpp

@@ -10,7 +10,7 @@
 #include "csrc/aten/complex.h"
 #include "csrc/aten/reduction.h"
 
-namespace torch_npu {
+namespace torch_npu::scan_cpp {
 namespace {
 
 using at::Tensor;
@@ -201,4 +201,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::scan_cpp

@@ -15,7 +15,7 @@
 #include "csrc/aten/reduction.h"
 #include "csrc/aten/structured.h"
 
-namespace torch_npu {
+namespace torch_npu::search_cpp {
 namespace {
 
 using at::Tensor;
@@ -231,4 +231,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::search_cpp

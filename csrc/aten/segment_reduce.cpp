@@ -22,7 +22,7 @@
 #include "csrc/aten/nest.h"
 #include "csrc/aten/structured.h"
 
-namespace torch_npu {
+namespace torch_npu::segment_reduce_cpp {
 namespace {
 
 using at::Tensor;
@@ -144,11 +144,13 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::segment_reduce_cpp
 
 namespace at::native {
-REGISTER_PRIVATEUSE1_DISPATCH(_segment_reduce_lengths_stub, &torch_npu::by_lengths)
-REGISTER_PRIVATEUSE1_DISPATCH(_segment_reduce_offsets_stub, &torch_npu::by_offsets)
-REGISTER_PRIVATEUSE1_DISPATCH(_segment_reduce_lengths_backward_stub, &torch_npu::by_lengths_backward)
-REGISTER_PRIVATEUSE1_DISPATCH(_segment_reduce_offsets_backward_stub, &torch_npu::by_offsets_backward)
+REGISTER_PRIVATEUSE1_DISPATCH(_segment_reduce_lengths_stub, &torch_npu::segment_reduce_cpp::by_lengths)
+REGISTER_PRIVATEUSE1_DISPATCH(_segment_reduce_offsets_stub, &torch_npu::segment_reduce_cpp::by_offsets)
+REGISTER_PRIVATEUSE1_DISPATCH(_segment_reduce_lengths_backward_stub,
+                              &torch_npu::segment_reduce_cpp::by_lengths_backward)
+REGISTER_PRIVATEUSE1_DISPATCH(_segment_reduce_offsets_backward_stub,
+                              &torch_npu::segment_reduce_cpp::by_offsets_backward)
 }  // namespace at::native

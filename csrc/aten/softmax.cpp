@@ -10,7 +10,7 @@
 
 #include "csrc/aten/reduction.h"
 
-namespace torch_npu {
+namespace torch_npu::softmax_cpp {
 namespace {
 
 using at::Tensor;
@@ -139,4 +139,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::softmax_cpp

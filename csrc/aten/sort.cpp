@@ -13,8 +13,9 @@
 #include <limits>
 
 #include "csrc/aten/reduction.h"
+#include "csrc/aten/structured_pair.h"
 
-namespace torch_npu {
+namespace torch_npu::sort_cpp {
 namespace {
 
 using at::Tensor;
@@ -72,13 +73,15 @@ void sort_rows(const Tensor& values, const Tensor& indices, const Tensor& self, 
 }
 
 // Stable also where nobody asks for it: the order of equals is then the same on every driver.
-void launch_sort(std::array<Tensor, 2>& outs, const Tensor& self, std::optional<bool>, int64_t dim, bool descending) {
+void launch_sort(const Tensor& values, const Tensor& indices, const Tensor& self, std::optional<bool>, int64_t dim,
+                 bool descending) {
   const int64_t n = self.dim() == 0 ? 1 : self.size(dim);
-  sort_rows(outs[0], outs[1], self, dim, n, descending, /*stable=*/true, "aten::sort");
+  sort_rows(values, indices, self, dim, n, descending, /*stable=*/true, "aten::sort");
 }
 
-void launch_topk(std::array<Tensor, 2>& outs, const Tensor& self, int64_t k, int64_t dim, bool largest, bool) {
-  sort_rows(outs[0], outs[1], self, dim, k, largest, false, "aten::topk");
+void launch_topk(const Tensor& values, const Tensor& indices, const Tensor& self, int64_t k, int64_t dim, bool largest,
+                 bool) {
+  sort_rows(values, indices, self, dim, k, largest, false, "aten::topk");
 }
 
 struct Sorted {
@@ -183,8 +186,10 @@ Tensor nanmedian(const Tensor& self) {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   namespace ops = at::_ops;
-  register_pair<at::meta::structured_sort_stable, launch_sort, ops::sort_stable, ops::sort_values_stable>(m);
-  register_pair<at::meta::structured_topk, launch_topk, ops::topk, ops::topk_values>(m);
+  structured_pair<at::meta::structured_sort_stable, launch_sort>(m)
+      .functional<ops::sort_stable>()
+      .out<ops::sort_values_stable>();
+  structured_pair<at::meta::structured_topk, launch_topk>(m).functional<ops::topk>().out<ops::topk_values>();
   register_native<ops::kthvalue_values, kthvalue>(m);
   register_native<ops::median_dim_values, median_values>(m);
   register_native<ops::nanmedian_dim_values, nanmedian_values>(m);
@@ -193,4 +198,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::sort_cpp

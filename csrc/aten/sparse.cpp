@@ -23,7 +23,7 @@
 #include <ATen/ops/values_native.h>
 #include <c10/core/DeviceGuard.h>
 
-namespace torch_npu {
+namespace torch_npu::sparse_cpp {
 namespace {
 
 // A COO tensor is born on the current device, whatever its options say: PyTorch's own backends set the device before.
@@ -83,4 +83,4 @@ TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
   m.impl("clone", TORCH_FN(at::native::clone_sparse_compressed));
 }
 
-}  // namespace torch_npu
+}  // namespace torch_npu::sparse_cpp

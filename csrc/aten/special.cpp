@@ -16,7 +16,7 @@
 #include "csrc/aten/reduction.h"
 #include "table/kernels.h"
 
-namespace torch_npu {
+namespace torch_npu::special_cpp {
 namespace {
 
 using at::Tensor;
@@ -316,4 +316,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::special_cpp

@@ -3,7 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 
-namespace torch_npu {
+namespace torch_npu::sync_batch_norm_cpp {
 namespace {
 
 using at::Tensor;
@@ -115,4 +115,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("batch_norm_backward_elemt", TORCH_FN(backward_elemt));
 }
 
-}  // namespace torch_npu
+}  // namespace torch_npu::sync_batch_norm_cpp

@@ -17,7 +17,7 @@
 
 #include "csrc/aten/reduction.h"
 
-namespace torch_npu {
+namespace torch_npu::transformer_cpp {
 namespace {
 
 using at::Tensor;
@@ -159,4 +159,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::transformer_cpp

@@ -9,7 +9,7 @@
 #include "csrc/aten/nest.h"
 #include "csrc/aten/registration.h"
 
-namespace torch_npu {
+namespace torch_npu::triangle_cpp {
 namespace {
 
 using at::Tensor;
@@ -162,4 +162,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::triangle_cpp

@@ -19,7 +19,7 @@
 #include "csrc/aten/nest.h"
 #include "csrc/aten/reduction.h"
 
-namespace torch_npu {
+namespace torch_npu::unique_cpp {
 namespace {
 
 using at::Tensor;
@@ -297,4 +297,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::unique_cpp

@@ -17,7 +17,7 @@
 #include "csrc/aten/structured.h"
 #include "csrc/aten/structured_pair.h"
 
-namespace torch_npu {
+namespace torch_npu::unpool_cpp {
 namespace {
 
 using at::IntArrayRef;
@@ -268,4 +268,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::unpool_cpp

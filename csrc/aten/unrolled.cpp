@@ -18,7 +18,7 @@
 #include "csrc/aten/pointwise.h"
 #include "csrc/aten/reduction.h"
 
-namespace torch_npu {
+namespace torch_npu::unrolled_cpp {
 namespace {
 
 using at::Tensor;
@@ -248,4 +248,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::unrolled_cpp

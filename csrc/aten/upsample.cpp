@@ -46,7 +46,7 @@
 #include "csrc/aten/structured.h"
 #include "csrc/aten/upsample.h"
 
-namespace torch_npu {
+namespace torch_npu::upsample_cpp {
 namespace {
 
 using at::IntArrayRef;
@@ -143,4 +143,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::upsample_cpp

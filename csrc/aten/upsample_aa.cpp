@@ -22,7 +22,7 @@
 #include "csrc/aten/nest.h"
 #include "csrc/aten/structured.h"
 
-namespace torch_npu {
+namespace torch_npu::upsample_aa_cpp {
 namespace {
 
 using at::IntArrayRef;
@@ -197,4 +197,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
-}  // namespace torch_npu
+}  // namespace torch_npu::upsample_aa_cpp
