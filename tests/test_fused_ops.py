@@ -190,6 +190,45 @@ def test_transforms_of_torch_func(case, device):
     torch.testing.assert_close(got, list(grads(meaning, "cpu")))
 
 
+@cases
+@pytest.mark.parametrize("device", ["npu", "cpu"])
+def test_forward_mode_derivatives(case, device):
+    name, meaning, make, options, _, _ = CASES[case]
+    tensors = make()
+    tangents = [torch.randn_like(t) for t in tensors]
+
+    def tangent(function, place):
+        with torch.autograd.forward_ad.dual_level():
+            duals = [
+                torch.autograd.forward_ad.make_dual(t.to(place), d.to(place))
+                for t, d in zip(tensors, tangents, strict=True)
+            ]
+            return torch.autograd.forward_ad.unpack_dual(tuple_of(function(*duals, **options))[0]).tangent.cpu()
+
+    torch.testing.assert_close(tangent(getattr(torch_npu, name), device), tangent(meaning, "cpu"))
+
+
+def test_a_gradient_keeps_what_it_needs_and_frees_it():
+    x = torch.randn(2, 3, 8, device="npu", requires_grad=True)
+    packed = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t.shape) or t, lambda t: t):
+        y = torch_npu.npu_rotary_mul(x, x.detach()[0], x.detach()[0])
+        assert packed == [(3, 8), (3, 8)]  # r1 and r2, and not the input
+        packed.clear()
+        torch_npu.npu_rotary_mul(x, x[0], x.detach()[0])
+        assert packed == [(2, 3, 8), (3, 8), (3, 8)]
+    assert y.grad_fn.name() == "NpuRotaryMulBackward" and "NpuRotaryMulBackward" in str(y)
+    y.sum().backward()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        y.sum().backward()
+    gate = torch_npu.npu_swiglu(x)
+    with torch.no_grad():
+        x.zero_()
+        assert not torch_npu.npu_swiglu(x).requires_grad
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        gate.sum().backward()
+
+
 def test_a_driver_without_commands_computes_the_same(python):
     code = """
         import torch, torch_npu

@@ -109,6 +109,16 @@ def test_fake_quantize_passes_the_gradient_where_nothing_was_cut_off(device):
     torch.testing.assert_close(y.detach().cpu(), torch.tensor([-13.3, -1.0, 0.3, 1.0, 12.2]))
     y.backward(torch.arange(1.0, 6.0, device=device))
     assert x.grad.cpu().tolist() == [0, 2, 3, 4, 0]
+    derivatives = torch.func.vmap(torch.func.grad(lambda one: npu.custom_fake_quantize(one, 0.1, 5)))(x.detach())
+    assert derivatives.cpu().tolist() == [0, 1, 1, 1, 0]
+
+
+@devices
+def test_the_parts_of_fake_quantize_add_up_to_the_last_bit(device):
+    x = torch.randn(4000, device=device) * 20
+    scale, zero = torch.tensor(0.1, device=device), torch.tensor(5, device=device)
+    there_and_back = npu.custom_dequantize(npu.custom_quantize(x, scale, zero), scale, zero)
+    assert torch.equal(npu.custom_fake_quantize(x, scale, zero), there_and_back)
 
 
 @devices

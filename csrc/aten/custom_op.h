@@ -1,10 +1,13 @@
-// What the ops of torch.ops.npu share. Each has a command or two of its own (PrivateUse1), a composition of PyTorch's
-// ops that says what it means (every other device, and drivers without the command), a shape function (Meta) and a
-// gradient.
+// How an op of torch.ops.npu is made: define() takes its schema, a command or two of its own (PrivateUse1), a
+// composition of PyTorch's ops that says what it means (every other device, drivers without the command, torch.func,
+// forward-mode derivatives), a shape function (Meta), and how it is differentiated and cast.
 #pragma once
 #include <ATen/FuncTorchTLS.h>
-#include <torch/csrc/autograd/custom_function.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
+
+#include <string>
+#include <vector>
 
 #include "csrc/aten/same_device.h"
 #include "csrc/core/launch.h"
@@ -16,6 +19,59 @@ template <class Signature>
 auto npu_op(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
+
+// Arguments or results of a schema, by their places: places(0, 2) is the first and the third.
+using Places = uint32_t;
+template <class... Place>
+constexpr Places places(Place... place) {
+  return ((Places{1} << place) | ... | Places{0});
+}
+
+// A call of an op whose gradient is asked for.
+class BackwardCall {
+ public:
+  // What reached a result; undefined if nothing did.
+  const at::Tensor& grad(size_t result) const { return grads_.at(result); }
+  // Undefined if it was None, or if no gradient that is asked for needs it.
+  const at::Tensor& argument(size_t place) const { return arguments_.at(place); }
+  const at::Tensor& result(size_t place) const { return results_.at(place); }
+  // An argument that is no tensor.
+  template <class T>
+  T value(size_t place) const {
+    return values_->at(place).template to<T>();
+  }
+  bool wants(size_t place) const { return wanted_ >> place & 1; }
+  void give(size_t place, at::Tensor grad) { given_.at(place) = std::move(grad); }
+
+ private:
+  friend struct CustomNode;
+  std::vector<at::Tensor> grads_, arguments_, results_, given_;
+  const std::vector<c10::IValue>* values_ = nullptr;
+  Places wanted_ = 0;
+};
+
+// The gradient of one argument, and the arguments and results that it is computed from. Nothing else is kept.
+struct GradientOf {
+  int argument;
+  Places arguments = 0, results = 0;
+};
+
+struct CustomGradient {
+  // Calls give() for the arguments that are wanted. To be differentiable itself it calls ops that are, as those of
+  // define() without a gradient of their own are: through the composition.
+  void (*run)(BackwardCall& call) = nullptr;
+  std::vector<GradientOf> of;
+  Places results = places(0);  // the differentiable ones
+};
+
+struct CustomOptions {
+  CustomGradient gradient = {};
+  Places lower_precision = 0;  // arguments that autocast casts
+  bool constant = false;       // no gradient: integers and the like
+};
+
+// custom_op.cpp: the keys that are the same code for every op.
+void register_boxed(torch::Library& m, const std::string& name, CustomOptions options);
 
 // The kernel, or the composition where the driver does not take a command.
 template <auto Native, auto Composition>
@@ -31,13 +87,19 @@ struct Either<Native, Composition> {
   }
 };
 
-// torch.func's transforms take no C++ autograd function: they are given the composition, which they can take apart.
-inline bool in_functorch() {
-  return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
+template <auto Native, auto Composition, class Meta>
+void define(torch::Library& m, const std::string& schema, Meta* meta, CustomOptions options = {}) {
+  const std::string name = schema.substr(0, schema.find('('));
+  m.def(schema.c_str());
+  m.impl(name.c_str(), torch::dispatch(c10::DispatchKey::PrivateUse1, Either<Native, Composition>::call));
+  m.impl(name.c_str(), torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, Composition));
+  m.impl(name.c_str(), torch::dispatch(c10::DispatchKey::FuncTorchBatched, Composition));
+  m.impl(name.c_str(), torch::dispatch(c10::DispatchKey::Meta, meta));
+  register_boxed(m, name, std::move(options));
 }
 
-inline bool wants_grad(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.requires_grad();
+inline bool in_functorch() {
+  return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
 }
 
 inline at::Tensor given(const std::optional<at::Tensor>& tensor) {

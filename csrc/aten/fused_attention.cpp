@@ -4,7 +4,6 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -13,15 +12,11 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 
 #include "csrc/aten/attention.h"
 #include "csrc/aten/custom_op.h"
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 namespace torch_npu::fused_attention_cpp {
 namespace {
@@ -30,6 +25,9 @@ using at::Tensor;
 using OptTensor = std::optional<Tensor>;
 using OptInts = std::optional<at::IntArrayRef>;
 using Results = std::tuple<Tensor, Tensor, Tensor, Tensor>;  // out, logsumexp, max, sum
+
+// Arguments of the op.
+enum : int { kQuery, kKey, kValue, kBias, kHidden, kPadding, kPrefix, kScale, kDropout, kSeed, kOffset, kLow, kHigh };
 
 // Everything but query, key and value.
 struct Extras {
@@ -184,11 +182,12 @@ Results composition_of(const Tensor& query, const Tensor& key, const Tensor& val
     if (extras.dropout > 0) p = p * blocks.keep(p);
     outs.push_back(at::matmul(p, blocks.value));
     maxima.push_back(max.squeeze(-1));
-    sums.push_back(sum.detach().squeeze(-1));
+    sums.push_back(sum.squeeze(-1));
   });
   const Tensor max = at::cat(maxima, 2), sum = at::cat(sums, 2);
-  const Tensor logsumexp = (max + sum.log()).masked_fill(sum == 0, std::numeric_limits<double>::infinity());
-  return {at::cat(outs, 2).to(query.scalar_type()), logsumexp, max, sum};
+  const Tensor unseen = sum == 0, logsumexp = (max + sum.masked_fill(unseen, 1).log())
+                                                  .masked_fill(unseen, std::numeric_limits<double>::infinity());
+  return {at::cat(outs, 2).to(query.scalar_type()), logsumexp, max, sum.detach()};
 }
 
 using Grads = std::tuple<Tensor, Tensor, Tensor, Tensor>;
@@ -290,149 +289,49 @@ Grads backward_native(const Tensor& grad, const Tensor& query, const Tensor& key
 
 // -- gradient --
 
-using Signature = Results(const Tensor&, const Tensor&, const Tensor&, const OptTensor&, const OptTensor&,
-                          const OptTensor&, OptInts, double, double, int64_t, int64_t, c10::SymInt, c10::SymInt);
-using BackwardSignature = Grads(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const OptTensor&,
-                                const OptTensor&, const OptTensor&, OptInts, const Tensor&, const Tensor&, double,
-                                double, int64_t, int64_t, c10::SymInt, c10::SymInt, bool);
-
-struct FusionAttention : torch::autograd::Function<FusionAttention> {
-  static variable_list forward(AutogradContext* context, const Tensor& query, const Tensor& key, const Tensor& value,
-                               const OptTensor& bias, const OptTensor& hidden, const OptTensor& padding,
-                               const std::vector<int64_t>& prefix, double scale, double dropout, int64_t seed,
-                               int64_t offset, const c10::SymInt& low, const c10::SymInt& high) {
-    at::AutoDispatchBelowADInplaceOrView below;
-    static const auto op = npu_op<Signature>("npu::fusion_attention");
-    const OptInts ints = prefix.empty() ? OptInts() : OptInts(prefix);
-    auto [out, logsumexp, max, sum] =
-        op.call(query, key, value, bias, hidden, padding, ints, scale, dropout, seed, offset, low, high);
-    context->save_for_backward({query, key, value, given(bias), given(hidden), given(padding), out, logsumexp});
-    context->mark_non_differentiable({logsumexp, max, sum});
-    context->set_materialize_grads(false);
-    auto& data = context->saved_data;
-    data["prefix"] = prefix;
-    data["scale"] = scale;
-    data["dropout"] = dropout;
-    data["seed"] = seed;
-    data["offset"] = offset;
-    data["low"] = low;
-    data["high"] = high;
-    data["of_bias"] = bias && bias->defined() && bias->requires_grad();
-    return {out, logsumexp, max, sum};
+void gradient(BackwardCall& call) {
+  using Signature = Grads(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const OptTensor&,
+                          const OptTensor&, const OptTensor&, OptInts, const Tensor&, const Tensor&, double, double,
+                          int64_t, int64_t, c10::SymInt, c10::SymInt, bool);
+  static const auto op = npu_op<Signature>("npu::fusion_attention_backward");
+  const Tensor &query = call.argument(kQuery), &key = call.argument(kKey), &value = call.argument(kValue),
+               &bias = call.argument(kBias), &hidden = call.argument(kHidden), &padding = call.argument(kPadding);
+  const auto prefix = call.value<std::optional<std::vector<int64_t>>>(kPrefix);
+  const OptInts ints = prefix ? OptInts(*prefix) : OptInts();
+  const double scale = call.value<double>(kScale), dropout = call.value<double>(kDropout);
+  const auto low = call.value<c10::SymInt>(kLow), high = call.value<c10::SymInt>(kHigh);
+  Tensor out = call.result(0), logsumexp = call.result(1);
+  if (c10::GradMode::is_enabled()) {  // to be differentiated again, so these two must know where they come from
+    TORCH_CHECK(dropout == 0, "npu_fusion_attention: expected keep_prob 1 for a second derivative, got ", 1 - dropout);
+    const Extras extras{bias, hidden, padding, ints, scale, 0, 0, 0, low.expect_int(), high.expect_int()};
+    std::tie(out, logsumexp, std::ignore, std::ignore) = composition_of(query, key, value, extras);
   }
-
-  static variable_list backward(AutogradContext* context, variable_list grads) {
-    static const auto op = npu_op<BackwardSignature>("npu::fusion_attention_backward");
-    variable_list results(13);
-    if (!grads[0].defined()) return results;
-    const auto saved = context->get_saved_variables();
-    auto& data = context->saved_data;
-    const std::vector<int64_t> prefix = data["prefix"].toIntVector();
-    const OptInts ints = prefix.empty() ? OptInts() : OptInts(prefix);
-    const double scale = data["scale"].toDouble(), dropout = data["dropout"].toDouble();
-    const bool of_bias = data["of_bias"].toBool();
-    if (c10::GradMode::is_enabled()) {  // to be differentiated again: the composition's own gradient
-      TORCH_CHECK(dropout == 0, "npu_fusion_attention: expected keep_prob 1 for a second derivative, got ",
-                  1 - dropout);
-      const Extras extras{saved[3],
-                          saved[4],
-                          saved[5],
-                          ints,
-                          scale,
-                          0,
-                          0,
-                          0,
-                          data["low"].toSymInt().expect_int(),
-                          data["high"].toSymInt().expect_int()};
-      const Tensor out = std::get<0>(composition_of(saved[0], saved[1], saved[2], extras));
-      variable_list inputs;
-      std::vector<int> places;
-      for (int i = 0; i < 4; ++i) {
-        if (!saved[i].defined() || !saved[i].requires_grad()) continue;
-        inputs.push_back(saved[i]);
-        places.push_back(i);
-      }
-      const auto found = torch::autograd::grad({out}, inputs, {grads[0]}, std::nullopt, /*create_graph=*/true);
-      for (size_t i = 0; i < places.size(); ++i) results[places[i]] = found[i];
-      return results;
-    }
-    auto [q, k, v, b] = op.call(grads[0], saved[0], saved[1], saved[2], saved[3], saved[4], saved[5], ints, saved[6],
-                                saved[7], scale, dropout, data["seed"].toInt(), data["offset"].toInt(),
-                                data["low"].toSymInt(), data["high"].toSymInt(), of_bias);
-    results[0] = q;
-    results[1] = k;
-    results[2] = v;
-    if (of_bias) results[3] = b;
-    return results;
-  }
-};
-
-Results autograd(const Tensor& query, const Tensor& key, const Tensor& value, const OptTensor& bias,
-                 const OptTensor& hidden, const OptTensor& padding, OptInts prefix, double scale, double dropout,
-                 int64_t seed, int64_t offset, c10::SymInt low, c10::SymInt high) {
-  if (in_functorch()) {
-    return composition(query, key, value, bias, hidden, padding, prefix, scale, dropout, seed, offset, low.expect_int(),
-                       high.expect_int());
-  }
-  const auto out =
-      FusionAttention::apply(query, key, value, bias, hidden, padding, prefix ? prefix->vec() : std::vector<int64_t>(),
-                             scale, dropout, seed, offset, low, high);
-  return {out[0], out[1], out[2], out[3]};
-}
-
-// As scaled_dot_product_attention: in the lower precision.
-template <c10::DeviceType Device>
-Results autocast(const Tensor& query, const Tensor& key, const Tensor& value, const OptTensor& bias,
-                 const OptTensor& hidden, const OptTensor& padding, OptInts prefix, double scale, double dropout,
-                 int64_t seed, int64_t offset, c10::SymInt low, c10::SymInt high) {
-  static const auto op = npu_op<Signature>("npu::fusion_attention");
-  c10::impl::ExcludeDispatchKeyGuard no_autocast(at::autocast::get_autocast_dispatch_key_from_device_type(Device));
-  const auto type = at::autocast::get_autocast_dtype(Device);
-  const auto cast = [&](const Tensor& tensor) { return at::autocast::cached_cast(type, tensor, Device); };
-  return op.call(cast(query), cast(key), cast(value), bias, hidden, padding, prefix, scale, dropout, seed, offset, low,
-                 high);
+  auto [q, k, v, b] =
+      op.call(call.grad(0), query, key, value, bias, hidden, padding, ints, out, logsumexp, scale, dropout,
+              call.value<int64_t>(kSeed), call.value<int64_t>(kOffset), low, high, call.wants(kBias));
+  call.give(kQuery, q);
+  call.give(kKey, k);
+  call.give(kValue, v);
+  if (call.wants(kBias)) call.give(kBias, b);
 }
 
 TORCH_LIBRARY_FRAGMENT(npu, m) {
-  m.def(
+  const Places all = places(kQuery, kKey, kValue, kBias, kHidden, kPadding), out_and_logsumexp = places(0, 1);
+  std::vector<GradientOf> of;
+  for (const int argument : {kQuery, kKey, kValue, kBias}) of.push_back({argument, all, out_and_logsumexp});
+  // Autocast as for scaled_dot_product_attention: in the lower precision.
+  define<native, composition>(
+      m,
       "fusion_attention(Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor? hidden, Tensor? padding, "
       "int[]? prefix, float scale, float dropout, int seed, int offset, SymInt low, SymInt high) -> "
-      "(Tensor, Tensor, Tensor, Tensor)");
-  m.def(
+      "(Tensor, Tensor, Tensor, Tensor)",
+      meta, {{gradient, of}, /*lower_precision=*/places(kQuery, kKey, kValue)});
+  define<backward_native, backward_composition>(
+      m,
       "fusion_attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor? hidden, "
       "Tensor? padding, int[]? prefix, Tensor out, Tensor logsumexp, float scale, float dropout, int seed, int offset, "
-      "SymInt low, SymInt high, bool of_bias) -> (Tensor, Tensor, Tensor, Tensor)");
-}
-
-TORCH_LIBRARY_IMPL(npu, PrivateUse1, m) {
-  m.impl("fusion_attention", Either<native, composition>::call);
-  m.impl("fusion_attention_backward", Either<backward_native, backward_composition>::call);
-}
-
-TORCH_LIBRARY_IMPL(npu, CompositeExplicitAutograd, m) {
-  m.impl("fusion_attention", composition);
-  m.impl("fusion_attention_backward", backward_composition);
-}
-
-TORCH_LIBRARY_IMPL(npu, Meta, m) {
-  m.impl("fusion_attention", meta);
-  m.impl("fusion_attention_backward", backward_meta);
-}
-
-TORCH_LIBRARY_IMPL(npu, Autograd, m) {
-  m.impl("fusion_attention", autograd);
-}
-
-TORCH_LIBRARY_IMPL(npu, AutocastPrivateUse1, m) {
-  m.impl("fusion_attention", autocast<c10::kPrivateUse1>);
-}
-
-TORCH_LIBRARY_IMPL(npu, AutocastCPU, m) {
-  m.impl("fusion_attention", autocast<c10::kCPU>);
-}
-
-TORCH_LIBRARY_IMPL(npu, FuncTorchBatched, m) {
-  m.impl("fusion_attention", composition);
+      "SymInt low, SymInt high, bool of_bias) -> (Tensor, Tensor, Tensor, Tensor)",
+      backward_meta);
 }
 
 }  // namespace

@@ -13,9 +13,6 @@
 #include "csrc/aten/reduction.h"
 #include "table/kernels.h"
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
 namespace torch_npu::fused_glu_cpp {
 namespace {
 
@@ -108,25 +105,9 @@ Tensor swiglu_backward_native(const Tensor& grad, const Tensor& x, int64_t dim) 
   return out;
 }
 
-struct Swiglu : torch::autograd::Function<Swiglu> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, int64_t dim) {
-    at::AutoDispatchBelowADInplaceOrView below;
-    context->save_for_backward({x});
-    context->saved_data["dim"] = dim;
-    static const auto op = npu_op<Tensor(const Tensor&, int64_t)>("npu::npu_swiglu");
-    return op.call(x, dim);
-  }
-  static variable_list backward(AutogradContext* context, variable_list grads) {
-    static const auto op = npu_op<Tensor(const Tensor&, const Tensor&, int64_t)>("npu::npu_swiglu_backward");
-    const Tensor x = context->get_saved_variables()[0];
-    const int64_t dim = context->saved_data["dim"].toInt();
-    return {c10::GradMode::is_enabled() ? swiglu_backward_composition(grads[0], x, dim) : op.call(grads[0], x, dim),
-            Tensor()};
-  }
-};
-
-Tensor swiglu_autograd(const Tensor& x, int64_t dim) {
-  return in_functorch() ? swiglu_composition(x, dim) : Swiglu::apply(x, dim);
+void swiglu_gradient(BackwardCall& call) {
+  static const auto op = npu_op<Tensor(const Tensor&, const Tensor&, int64_t)>("npu::npu_swiglu_backward");
+  call.give(0, op.call(call.grad(0), call.argument(0), call.value<int64_t>(1)));
 }
 
 // -- npu_geglu --
@@ -189,79 +170,26 @@ Tensor geglu_backward_native(const Tensor& grad, const Tensor& x, const Tensor& 
   return out;
 }
 
-using GegluSignature = Pair(const Tensor&, int64_t, int64_t, bool);
-using GegluBackwardSignature = Tensor(const Tensor&, const Tensor&, const Tensor&, int64_t, int64_t, bool);
-
-struct Geglu : torch::autograd::Function<Geglu> {
-  static variable_list forward(AutogradContext* context, const Tensor& x, int64_t dim, int64_t approximate, bool left) {
-    at::AutoDispatchBelowADInplaceOrView below;
-    static const auto op = npu_op<GegluSignature>("npu::npu_geglu");
-    auto [out, gelu] = op.call(x, dim, approximate, left);
-    context->save_for_backward({x, gelu});
-    context->mark_non_differentiable({gelu});
-    context->set_materialize_grads(false);  // no zeros for gelu
-    context->saved_data["dim"] = dim;
-    context->saved_data["approximate"] = approximate;
-    context->saved_data["left"] = left;
-    return {out, gelu};
-  }
-  static variable_list backward(AutogradContext* context, variable_list grads) {
-    static const auto op = npu_op<GegluBackwardSignature>("npu::npu_geglu_backward");
-    if (!grads[0].defined()) return variable_list(4);
-    const auto saved = context->get_saved_variables();
-    const int64_t dim = context->saved_data["dim"].toInt(), approximate = context->saved_data["approximate"].toInt();
-    const bool left = context->saved_data["left"].toBool();
-    return {c10::GradMode::is_enabled()
-                ? geglu_backward_composition(grads[0], saved[0], saved[1], dim, approximate, left)
-                : op.call(grads[0], saved[0], saved[1], dim, approximate, left),
-            Tensor(), Tensor(), Tensor()};
-  }
-};
-
-Pair geglu_autograd(const Tensor& x, int64_t dim, int64_t approximate, bool left) {
-  if (in_functorch()) return geglu_composition(x, dim, approximate, left);
-  const auto out = Geglu::apply(x, dim, approximate, left);
-  return {out[0], out[1]};
+void geglu_gradient(BackwardCall& call) {
+  using Signature = Tensor(const Tensor&, const Tensor&, const Tensor&, int64_t, int64_t, bool);
+  static const auto op = npu_op<Signature>("npu::npu_geglu_backward");
+  call.give(0, op.call(call.grad(0), call.argument(0), call.result(1), call.value<int64_t>(1), call.value<int64_t>(2),
+                       call.value<bool>(3)));
 }
 
 TORCH_LIBRARY_FRAGMENT(npu, m) {
-  m.def("npu_swiglu(Tensor input, int dim=-1) -> Tensor");
-  m.def("npu_swiglu_backward(Tensor grad, Tensor input, int dim=-1) -> Tensor");
-  m.def("npu_geglu(Tensor input, int dim=-1, int approximate=1, bool activate_left=False) -> (Tensor, Tensor)");
-  m.def(
+  define<swiglu_native, swiglu_composition>(m, "npu_swiglu(Tensor input, int dim=-1) -> Tensor", swiglu_meta,
+                                            {{swiglu_gradient, {{0, places(0)}}}});
+  define<swiglu_backward_native, swiglu_backward_composition>(
+      m, "npu_swiglu_backward(Tensor grad, Tensor input, int dim=-1) -> Tensor", swiglu_backward_meta);
+  define<geglu_native, geglu_composition>(
+      m, "npu_geglu(Tensor input, int dim=-1, int approximate=1, bool activate_left=False) -> (Tensor, Tensor)",
+      geglu_meta, {{geglu_gradient, {{0, places(0), places(1)}}}});
+  define<geglu_backward_native, geglu_backward_composition>(
+      m,
       "npu_geglu_backward(Tensor grad, Tensor input, Tensor gelu, int dim=-1, int approximate=1, "
-      "bool activate_left=False) -> Tensor");
-}
-
-TORCH_LIBRARY_IMPL(npu, PrivateUse1, m) {
-  m.impl("npu_swiglu", Either<swiglu_native, swiglu_composition>::call);
-  m.impl("npu_swiglu_backward", Either<swiglu_backward_native, swiglu_backward_composition>::call);
-  m.impl("npu_geglu", Either<geglu_native, geglu_composition>::call);
-  m.impl("npu_geglu_backward", Either<geglu_backward_native, geglu_backward_composition>::call);
-}
-
-TORCH_LIBRARY_IMPL(npu, CompositeExplicitAutograd, m) {
-  m.impl("npu_swiglu", swiglu_composition);
-  m.impl("npu_swiglu_backward", swiglu_backward_composition);
-  m.impl("npu_geglu", geglu_composition);
-  m.impl("npu_geglu_backward", geglu_backward_composition);
-}
-
-TORCH_LIBRARY_IMPL(npu, Meta, m) {
-  m.impl("npu_swiglu", swiglu_meta);
-  m.impl("npu_swiglu_backward", swiglu_backward_meta);
-  m.impl("npu_geglu", geglu_meta);
-  m.impl("npu_geglu_backward", geglu_backward_meta);
-}
-
-TORCH_LIBRARY_IMPL(npu, Autograd, m) {
-  m.impl("npu_swiglu", swiglu_autograd);
-  m.impl("npu_geglu", geglu_autograd);
-}
-
-TORCH_LIBRARY_IMPL(npu, FuncTorchBatched, m) {
-  m.impl("npu_swiglu", swiglu_composition);
-  m.impl("npu_geglu", geglu_composition);
+      "bool activate_left=False) -> Tensor",
+      geglu_backward_meta);
 }
 
 }  // namespace

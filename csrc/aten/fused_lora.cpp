@@ -2,7 +2,6 @@
 // last one adds to the result of the first in its epilogue, so nothing is scaled, added or cast by a command of its
 // own.
 #include <ATen/TensorOperators.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
@@ -11,15 +10,15 @@
 #include "csrc/aten/nest.h"
 #include "csrc/aten/types.h"
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
 namespace torch_npu::fused_lora_cpp {
 namespace {
 
 using at::Tensor;
 using OptTensor = std::optional<Tensor>;
 using Pair = std::tuple<Tensor, Tensor>;
+
+// Arguments of the op.
+enum : int { kInput, kWeight, kBias, kA, kB, kScaling, kAdapted };
 
 TypedKernel k_times(R"(
 program lora_times(a, b, out; scaling)
@@ -200,110 +199,41 @@ Grads backward_native(const Tensor& grad, const Tensor& x_in, const Tensor& weig
   return {grad_x, grad_seen, grad_a, grad_b};
 }
 
-using Signature = Pair(const Tensor&, const Tensor&, const OptTensor&, const Tensor&, const Tensor&, double,
-                       const OptTensor&);
-using BackwardSignature = Grads(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                                const Tensor&, double, const OptTensor&, bool);
-
-struct LoraLinear : torch::autograd::Function<LoraLinear> {
-  static variable_list forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const OptTensor& bias,
-                               const Tensor& a, const Tensor& b, double scaling, const OptTensor& adapted) {
-    at::AutoDispatchBelowADInplaceOrView below;
-    static const auto op = npu_op<Signature>("npu::npu_lora_linear");
-    auto [out, down] = op.call(x, weight, bias, a, b, scaling, adapted);
-    context->save_for_backward({x, weight, a, b, down, given(adapted)});
-    context->mark_non_differentiable({down});
-    context->set_materialize_grads(false);
-    context->saved_data["scaling"] = scaling;
-    context->saved_data["of_input"] = wants_grad(x) || wants_grad(given(adapted));
-    context->saved_data["of_weight"] = weight.requires_grad();
-    context->saved_data["of_bias"] = bias && bias->defined() && bias->requires_grad();
-    return {out, down};
-  }
-  static variable_list backward(AutogradContext* context, variable_list grads) {
-    static const auto op = npu_op<BackwardSignature>("npu::npu_lora_linear_backward");
-    const Tensor& grad = grads[0];
-    if (!grad.defined()) return variable_list(7);
-    const auto saved = context->get_saved_variables();
-    const double scaling = context->saved_data["scaling"].toDouble();
-    const bool apart = saved[5].defined(), of_input = context->saved_data["of_input"].toBool();
-    Grads result;
-    if (c10::GradMode::is_enabled()) {
-      const Tensor seen = saved[5].defined() ? saved[5] : saved[0];
-      const Tensor down = at::linear(seen.to(saved[2].scalar_type()), saved[2]);
-      result = backward_composition(grad, saved[0], saved[1], saved[2], saved[3], down, scaling, saved[5], of_input);
-    } else {
-      result = op.call(grad, saved[0], saved[1], saved[2], saved[3], saved[4], scaling, saved[5], of_input);
-    }
-    Tensor of_weight, of_bias;
-    const auto flat = [](const Tensor& t) { return t.reshape({-1, t.size(-1)}); };
-    if (context->saved_data["of_weight"].toBool()) of_weight = at::matmul(flat(grad).t(), flat(saved[0]));
-    if (context->saved_data["of_bias"].toBool()) of_bias = flat(grad).sum(0);
-    return {of_input ? std::get<0>(result) : Tensor(),
-            of_weight,
-            of_bias,
-            std::get<2>(result),
-            std::get<3>(result),
-            Tensor(),
-            apart && of_input ? std::get<1>(result) : Tensor()};
-  }
-};
-
-Pair autograd(const Tensor& x, const Tensor& weight, const OptTensor& bias, const Tensor& a, const Tensor& b,
-              double scaling, const OptTensor& adapted) {
-  if (in_functorch()) return composition(x, weight, bias, a, b, scaling, adapted);
-  const auto out = LoraLinear::apply(x, weight, bias, a, b, scaling, adapted);
-  return {out[0], out[1]};
-}
-
-template <c10::DeviceType Device>
-Pair autocast(const Tensor& x, const Tensor& weight, const OptTensor& bias, const Tensor& a, const Tensor& b,
-              double scaling, const OptTensor& adapted) {
-  static const auto op = npu_op<Signature>("npu::npu_lora_linear");
-  c10::impl::ExcludeDispatchKeyGuard no_autocast(at::autocast::get_autocast_dispatch_key_from_device_type(Device));
-  const auto type = at::autocast::get_autocast_dtype(Device);
-  const auto cast = [&](const auto& tensor) { return at::autocast::cached_cast(type, tensor, Device); };
-  return op.call(cast(x), cast(weight), cast(bias), cast(a), cast(b), scaling, cast(adapted));
+void gradient(BackwardCall& call) {
+  using Signature = Grads(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                          double, const OptTensor&, bool);
+  static const auto op = npu_op<Signature>("npu::npu_lora_linear_backward");
+  const Tensor &grad = call.grad(0), &x = call.argument(kInput), &a = call.argument(kA),
+               &adapted = call.argument(kAdapted);
+  const Tensor& seen = adapted.defined() ? adapted : x;
+  // Differentiated again, it must know where x A^T comes from.
+  const Tensor down = c10::GradMode::is_enabled() ? at::linear(seen.to(a.scalar_type()), a) : call.result(1);
+  const bool of_input = call.wants(kInput) || call.wants(kAdapted);
+  auto [of_x, of_seen, of_a, of_b] = op.call(grad, x, call.argument(kWeight), a, call.argument(kB), down,
+                                             call.value<double>(kScaling), adapted, of_input);
+  const auto flat = [](const Tensor& t) { return t.reshape({-1, t.size(-1)}); };
+  if (call.wants(kInput)) call.give(kInput, of_x);
+  if (call.wants(kWeight)) call.give(kWeight, at::matmul(flat(grad).t(), flat(x)));
+  if (call.wants(kBias)) call.give(kBias, flat(grad).sum(0));
+  call.give(kA, of_a);
+  call.give(kB, of_b);
+  if (call.wants(kAdapted)) call.give(kAdapted, of_seen);
 }
 
 TORCH_LIBRARY_FRAGMENT(npu, m) {
-  m.def(
+  const Places all = places(kInput, kWeight, kA, kB, kAdapted), down = places(1);
+  std::vector<GradientOf> of;
+  for (const int argument : {kInput, kWeight, kBias, kA, kB, kAdapted}) of.push_back({argument, all, down});
+  define<native, composition>(
+      m,
       "npu_lora_linear(Tensor input, Tensor weight, Tensor? bias, Tensor a, Tensor b, float scaling, "
-      "Tensor? adapted=None) -> (Tensor, Tensor)");
-  m.def(
+      "Tensor? adapted=None) -> (Tensor, Tensor)",
+      meta, {{gradient, of}, /*lower_precision=*/all | places(kBias)});
+  define<backward_native, backward_composition>(
+      m,
       "npu_lora_linear_backward(Tensor grad, Tensor input, Tensor weight, Tensor a, Tensor b, Tensor down, "
-      "float scaling, Tensor? adapted=None, bool of_input=True) -> (Tensor, Tensor, Tensor, Tensor)");
-}
-
-TORCH_LIBRARY_IMPL(npu, PrivateUse1, m) {
-  m.impl("npu_lora_linear", Either<native, composition>::call);
-  m.impl("npu_lora_linear_backward", Either<backward_native, backward_composition>::call);
-}
-
-TORCH_LIBRARY_IMPL(npu, CompositeExplicitAutograd, m) {
-  m.impl("npu_lora_linear", composition);
-  m.impl("npu_lora_linear_backward", backward_composition);
-}
-
-TORCH_LIBRARY_IMPL(npu, Meta, m) {
-  m.impl("npu_lora_linear", meta);
-  m.impl("npu_lora_linear_backward", backward_meta);
-}
-
-TORCH_LIBRARY_IMPL(npu, Autograd, m) {
-  m.impl("npu_lora_linear", autograd);
-}
-
-TORCH_LIBRARY_IMPL(npu, AutocastPrivateUse1, m) {
-  m.impl("npu_lora_linear", autocast<c10::kPrivateUse1>);
-}
-
-TORCH_LIBRARY_IMPL(npu, AutocastCPU, m) {
-  m.impl("npu_lora_linear", autocast<c10::kCPU>);
-}
-
-TORCH_LIBRARY_IMPL(npu, FuncTorchBatched, m) {
-  m.impl("npu_lora_linear", composition);
+      "float scaling, Tensor? adapted=None, bool of_input=True) -> (Tensor, Tensor, Tensor, Tensor)",
+      backward_meta);
 }
 
 }  // namespace

@@ -8,9 +8,6 @@
 #include "csrc/aten/custom_op.h"
 #include "csrc/aten/reduction.h"
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
 namespace torch_npu::fused_norm_cpp {
 namespace {
 
@@ -189,78 +186,40 @@ Pair add_backward_native(const Tensor& grad, const std::optional<Tensor>& grad_x
   return {out, std::get<1>(at::_fused_rms_norm_backward(grad, x, gamma.sizes(), rstd, gamma, {false, true}))};
 }
 
-using AddSignature = Triple(const Tensor&, const Tensor&, const Tensor&, double);
-using AddBackwardSignature = Pair(const Tensor&, const std::optional<Tensor>&, const Tensor&, const Tensor&,
-                                  const Tensor&, bool);
-
-struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
-  static variable_list forward(AutogradContext* context, const Tensor& x1, const Tensor& x2, const Tensor& gamma,
-                               double epsilon) {
-    at::AutoDispatchBelowADInplaceOrView below;
-    static const auto op = npu_op<AddSignature>("npu::npu_add_rms_norm");
-    auto [out, rstd, x] = op.call(x1, x2, gamma, epsilon);
-    context->save_for_backward({x, rstd, gamma});
-    context->mark_non_differentiable({rstd});
-    context->saved_data["of_gamma"] = gamma.requires_grad();
-    context->saved_data["epsilon"] = epsilon;
-    context->set_materialize_grads(false);
-    return {out, rstd, x};
-  }
-  static variable_list backward(AutogradContext* context, variable_list grads) {
-    static const auto op = npu_op<AddBackwardSignature>("npu::npu_add_rms_norm_backward");
-    const auto saved = context->get_saved_variables();
-    if (!grads[0].defined()) return {grads[2], grads[2], Tensor(), Tensor()};
-    const bool of_gamma = context->saved_data["of_gamma"].toBool();
-    if (c10::GradMode::is_enabled()) {  // rstd has to be differentiated too: it is made again
-      const Tensor x = saved[0];
-      const auto wide = saved[1].scalar_type();
+void add_gradient(BackwardCall& call) {
+  using Signature =
+      Pair(const Tensor&, const std::optional<Tensor>&, const Tensor&, const Tensor&, const Tensor&, bool);
+  static const auto op = npu_op<Signature>("npu::npu_add_rms_norm_backward");
+  Tensor of_sum = call.grad(2);
+  if (call.grad(0).defined()) {
+    const Tensor &gamma = call.argument(2), &x = call.result(2);
+    Tensor rstd = call.result(1), of_gamma;
+    if (c10::GradMode::is_enabled()) {  // it has to be differentiated too: it is made again
       at::DimVector folded;
-      for (int64_t d = x.dim() - saved[2].dim(); d < x.dim(); ++d) folded.push_back(d);
-      const double epsilon = context->saved_data["epsilon"].toDouble();
-      const Tensor rstd = (x.to(wide).pow(2).mean(folded, /*keepdim=*/true) + epsilon).rsqrt();
-      auto [gx, gg] = add_backward_composition(grads[0], grads[2], x, rstd, saved[2], of_gamma);
-      return {gx, gx, of_gamma ? gg : Tensor(), Tensor()};
+      for (int64_t d = x.dim() - gamma.dim(); d < x.dim(); ++d) folded.push_back(d);
+      rstd = (x.to(rstd.scalar_type()).pow(2).mean(folded, /*keepdim=*/true) + call.value<double>(3)).rsqrt();
     }
-    auto [gx, gg] = op.call(grads[0], grads[2], saved[0], saved[1], saved[2], of_gamma);
-    return {gx, gx, of_gamma ? gg : Tensor(), Tensor()};
+    std::tie(of_sum, of_gamma) = op.call(call.grad(0), call.grad(2), x, rstd, gamma, call.wants(2));
+    if (call.wants(2)) call.give(2, of_gamma);
   }
-};
-
-Triple add_autograd(const Tensor& x1, const Tensor& x2, const Tensor& gamma, double epsilon) {
-  if (in_functorch()) return add_composition(x1, x2, gamma, epsilon);
-  const auto out = AddRmsNorm::apply(x1, x2, gamma, epsilon);
-  return {out[0], out[1], out[2]};
+  call.give(0, of_sum);
+  call.give(1, of_sum);
 }
 
 TORCH_LIBRARY_FRAGMENT(npu, m) {
   m.def("npu_rms_norm(Tensor self, Tensor gamma, float epsilon=1e-06) -> (Tensor, Tensor)", rms_norm);
-  m.def("npu_add_rms_norm(Tensor x1, Tensor x2, Tensor gamma, float epsilon=1e-06) -> (Tensor, Tensor, Tensor)");
-  m.def(
+  const Places gamma = places(2), rstd_and_sum = places(1, 2);
+  define<add_native, add_composition>(
+      m, "npu_add_rms_norm(Tensor x1, Tensor x2, Tensor gamma, float epsilon=1e-06) -> (Tensor, Tensor, Tensor)",
+      add_meta,
+      {{add_gradient,
+        {{0, gamma, rstd_and_sum}, {1, gamma, rstd_and_sum}, {2, gamma, rstd_and_sum}},
+        /*results=*/places(0, 2)}});
+  define<add_backward_native, add_backward_composition>(
+      m,
       "npu_add_rms_norm_backward(Tensor grad, Tensor? grad_x, Tensor x, Tensor rstd, Tensor gamma, bool of_gamma) -> "
-      "(Tensor, Tensor)");
-}
-
-TORCH_LIBRARY_IMPL(npu, PrivateUse1, m) {
-  m.impl("npu_add_rms_norm", Either<add_native, add_composition>::call);
-  m.impl("npu_add_rms_norm_backward", Either<add_backward_native, add_backward_composition>::call);
-}
-
-TORCH_LIBRARY_IMPL(npu, CompositeExplicitAutograd, m) {
-  m.impl("npu_add_rms_norm", add_composition);
-  m.impl("npu_add_rms_norm_backward", add_backward_composition);
-}
-
-TORCH_LIBRARY_IMPL(npu, Meta, m) {
-  m.impl("npu_add_rms_norm", add_meta);
-  m.impl("npu_add_rms_norm_backward", add_backward_meta);
-}
-
-TORCH_LIBRARY_IMPL(npu, Autograd, m) {
-  m.impl("npu_add_rms_norm", add_autograd);
-}
-
-TORCH_LIBRARY_IMPL(npu, FuncTorchBatched, m) {
-  m.impl("npu_add_rms_norm", add_composition);
+      "(Tensor, Tensor)",
+      add_backward_meta);
 }
 
 }  // namespace

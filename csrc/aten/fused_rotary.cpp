@@ -12,9 +12,6 @@
 #include "csrc/aten/reduction.h"
 #include "table/kernels.h"
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
 namespace torch_npu::fused_rotary_cpp {
 namespace {
 
@@ -172,65 +169,28 @@ Grads backward_native(const Tensor& grad, const Tensor& x, const Tensor& r1, con
   return {grad_x, grad_r1, grad_r2};
 }
 
-using Signature = Tensor(const Tensor&, const Tensor&, const Tensor&, c10::string_view);
-using BackwardSignature = Grads(const Tensor&, const Tensor&, const Tensor&, const Tensor&, c10::string_view, bool);
-
-struct RotaryMul : torch::autograd::Function<RotaryMul> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& r1, const Tensor& r2,
-                        const std::string& mode) {
-    at::AutoDispatchBelowADInplaceOrView below;
-    const bool of_weights = r1.requires_grad() || r2.requires_grad();
-    // Without gradients of r1 and r2 the input is needed for nothing but its shape.
-    context->save_for_backward({of_weights ? x : Tensor(), r1, r2});
-    context->saved_data["mode"] = mode;
-    static const auto op = npu_op<Signature>("npu::npu_rotary_mul");
-    return op.call(x, r1, r2, mode);
-  }
-  static variable_list backward(AutogradContext* context, variable_list grads) {
-    static const auto op = npu_op<BackwardSignature>("npu::npu_rotary_mul_backward");
-    const auto saved = context->get_saved_variables();
-    const bool of_weights = saved[0].defined();
-    const Tensor& x = of_weights ? saved[0] : grads[0];
-    const std::string mode = context->saved_data["mode"].toStringRef();
-    auto [gx, g1, g2] = c10::GradMode::is_enabled()
-                            ? backward_composition(grads[0], x, saved[1], saved[2], mode, of_weights)
-                            : op.call(grads[0], x, saved[1], saved[2], mode, of_weights);
-    return {gx, of_weights ? g1 : Tensor(), of_weights ? g2 : Tensor(), Tensor()};
-  }
-};
-
-Tensor autograd(const Tensor& x, const Tensor& r1, const Tensor& r2, c10::string_view mode) {
-  return in_functorch() ? composition(x, r1, r2, mode) : RotaryMul::apply(x, r1, r2, std::string(mode));
+// Without gradients of r1 and r2 the input is needed for nothing but its shape.
+void gradient(BackwardCall& call) {
+  using Signature = Grads(const Tensor&, const Tensor&, const Tensor&, const Tensor&, c10::string_view, bool);
+  static const auto op = npu_op<Signature>("npu::npu_rotary_mul_backward");
+  const bool of_weights = call.wants(1) || call.wants(2);
+  const Tensor& x = call.argument(0).defined() ? call.argument(0) : call.grad(0);
+  auto [gx, g1, g2] =
+      op.call(call.grad(0), x, call.argument(1), call.argument(2), call.value<std::string>(3), of_weights);
+  call.give(0, gx);
+  if (call.wants(1)) call.give(1, g1);
+  if (call.wants(2)) call.give(2, g2);
 }
 
 TORCH_LIBRARY_FRAGMENT(npu, m) {
-  m.def("npu_rotary_mul(Tensor input, Tensor r1, Tensor r2, str rotary_mode='half') -> Tensor");
-  m.def(
+  const Places all = places(0, 1, 2);
+  define<native, composition>(m, "npu_rotary_mul(Tensor input, Tensor r1, Tensor r2, str rotary_mode='half') -> Tensor",
+                              meta, {{gradient, {{0, places(1, 2)}, {1, all}, {2, all}}}});
+  define<backward_native, backward_composition>(
+      m,
       "npu_rotary_mul_backward(Tensor grad, Tensor input, Tensor r1, Tensor r2, str rotary_mode='half', "
-      "bool need_backward=True) -> (Tensor, Tensor, Tensor)");
-}
-
-TORCH_LIBRARY_IMPL(npu, PrivateUse1, m) {
-  m.impl("npu_rotary_mul", Either<native, composition>::call);
-  m.impl("npu_rotary_mul_backward", Either<backward_native, backward_composition>::call);
-}
-
-TORCH_LIBRARY_IMPL(npu, CompositeExplicitAutograd, m) {
-  m.impl("npu_rotary_mul", composition);
-  m.impl("npu_rotary_mul_backward", backward_composition);
-}
-
-TORCH_LIBRARY_IMPL(npu, Meta, m) {
-  m.impl("npu_rotary_mul", meta);
-  m.impl("npu_rotary_mul_backward", backward_meta);
-}
-
-TORCH_LIBRARY_IMPL(npu, Autograd, m) {
-  m.impl("npu_rotary_mul", autograd);
-}
-
-TORCH_LIBRARY_IMPL(npu, FuncTorchBatched, m) {
-  m.impl("npu_rotary_mul", composition);
+      "bool need_backward=True) -> (Tensor, Tensor, Tensor)",
+      backward_meta);
 }
 
 }  // namespace

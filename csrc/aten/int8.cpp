@@ -2,7 +2,6 @@
 // (npu_dynamic_quant), and npu_int8_linear, which the modules of torch_npu.quantization call. A weight is int8 with one
 // scale per row of results; MATMUL takes it as it is, and the scales are its epilogue.
 #include <ATen/TensorOperators.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/_int_mm.h>
 #include <ATen/ops/_int_mm_ops.h>
 #include <ATen/ops/_weight_int8pack_mm_ops.h>
@@ -13,9 +12,6 @@
 #include "csrc/aten/custom_op.h"
 #include "csrc/aten/nest.h"
 #include "csrc/aten/reduction.h"
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 namespace torch_npu::int8_cpp {
 namespace {
@@ -252,47 +248,11 @@ Tensor linear_backward_native(const Tensor& grad, const Tensor& weight, const Te
   return out;
 }
 
-using LinearSignature = Tensor(const Tensor&, const Tensor&, const Tensor&, const OptTensor&, bool);
-
-struct Int8Linear : torch::autograd::Function<Int8Linear> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const Tensor& scale,
-                        const OptTensor& bias, bool dynamic) {
-    at::AutoDispatchBelowADInplaceOrView below;
-    static const auto op = npu_op<LinearSignature>("npu::npu_int8_linear");
-    context->save_for_backward({weight, scale});
-    context->saved_data["has_bias"] = bias && bias->defined();
-    context->saved_data["bias_type"] = bias && bias->defined() ? bias->scalar_type() : at::kFloat;
-    return op.call(x, weight, scale, bias, dynamic);
-  }
-  static variable_list backward(AutogradContext* context, variable_list grads) {
-    static const auto op = npu_op<Tensor(const Tensor&, const Tensor&, const Tensor&)>("npu::npu_int8_linear_backward");
-    const auto saved = context->get_saved_variables();
-    const Tensor& grad = grads[0];
-    Tensor grad_x, grad_bias;
-    if (context->needs_input_grad(0)) {
-      grad_x = c10::GradMode::is_enabled() ? linear_backward_composition(grad, saved[0], saved[1])
-                                           : op.call(grad, saved[0], saved[1]);
-    }
-    if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(3)) {
-      grad_bias = grad.reshape({-1, grad.size(-1)}).sum(0).to(context->saved_data["bias_type"].toScalarType());
-    }
-    return {grad_x, Tensor(), Tensor(), grad_bias, Tensor()};
-  }
-};
-
-Tensor linear_autograd(const Tensor& x, const Tensor& weight, const Tensor& scale, const OptTensor& bias,
-                       bool dynamic) {
-  if (in_functorch()) return linear_composition(x, weight, scale, bias, dynamic);
-  return Int8Linear::apply(x, weight, scale, bias, dynamic);
-}
-
-template <c10::DeviceType Device>
-Tensor linear_autocast(const Tensor& x, const Tensor& weight, const Tensor& scale, const OptTensor& bias,
-                       bool dynamic) {
-  static const auto op = npu_op<LinearSignature>("npu::npu_int8_linear");
-  c10::impl::ExcludeDispatchKeyGuard no_autocast(at::autocast::get_autocast_dispatch_key_from_device_type(Device));
-  const auto type = at::autocast::get_autocast_dtype(Device);
-  return op.call(at::autocast::cached_cast(type, x, Device), weight, scale, bias, dynamic);
+void linear_gradient(BackwardCall& call) {
+  static const auto op = npu_op<Tensor(const Tensor&, const Tensor&, const Tensor&)>("npu::npu_int8_linear_backward");
+  const Tensor& grad = call.grad(0);
+  if (call.wants(0)) call.give(0, op.call(grad, call.argument(1), call.argument(2)));
+  if (call.wants(3)) call.give(3, grad.reshape({-1, grad.size(-1)}).sum(0));
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -302,44 +262,13 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 TORCH_LIBRARY_FRAGMENT(npu, m) {
-  m.def("npu_dynamic_quant(Tensor x) -> (Tensor, Tensor)");
-  m.def("npu_int8_linear(Tensor input, Tensor weight, Tensor scale, Tensor? bias=None, bool dynamic=False) -> Tensor");
-  m.def("npu_int8_linear_backward(Tensor grad, Tensor weight, Tensor scale) -> Tensor");
-}
-
-TORCH_LIBRARY_IMPL(npu, PrivateUse1, m) {
-  m.impl("npu_dynamic_quant", Either<quant_native, quant_composition>::call);
-  m.impl("npu_int8_linear", Either<linear_native, linear_composition>::call);
-  m.impl("npu_int8_linear_backward", Either<linear_backward_native, linear_backward_composition>::call);
-}
-
-TORCH_LIBRARY_IMPL(npu, CompositeExplicitAutograd, m) {
-  m.impl("npu_dynamic_quant", quant_composition);
-  m.impl("npu_int8_linear", linear_composition);
-  m.impl("npu_int8_linear_backward", linear_backward_composition);
-}
-
-TORCH_LIBRARY_IMPL(npu, Meta, m) {
-  m.impl("npu_dynamic_quant", quant_results);
-  m.impl("npu_int8_linear", linear_meta);
-  m.impl("npu_int8_linear_backward", linear_backward_meta);
-}
-
-TORCH_LIBRARY_IMPL(npu, Autograd, m) {
-  m.impl("npu_int8_linear", linear_autograd);
-}
-
-TORCH_LIBRARY_IMPL(npu, AutocastPrivateUse1, m) {
-  m.impl("npu_int8_linear", linear_autocast<c10::kPrivateUse1>);
-}
-
-TORCH_LIBRARY_IMPL(npu, AutocastCPU, m) {
-  m.impl("npu_int8_linear", linear_autocast<c10::kCPU>);
-}
-
-TORCH_LIBRARY_IMPL(npu, FuncTorchBatched, m) {
-  m.impl("npu_dynamic_quant", quant_composition);
-  m.impl("npu_int8_linear", linear_composition);
+  define<quant_native, quant_composition>(m, "npu_dynamic_quant(Tensor x) -> (Tensor, Tensor)", quant_results,
+                                          {.constant = true});
+  define<linear_native, linear_composition>(
+      m, "npu_int8_linear(Tensor input, Tensor weight, Tensor scale, Tensor? bias=None, bool dynamic=False) -> Tensor",
+      linear_meta, {{linear_gradient, {{0, places(1, 2)}, {3}}}, /*lower_precision=*/places(0)});
+  define<linear_backward_native, linear_backward_composition>(
+      m, "npu_int8_linear_backward(Tensor grad, Tensor weight, Tensor scale) -> Tensor", linear_backward_meta);
 }
 
 }  // namespace

@@ -13,9 +13,6 @@
 #include "csrc/aten/reduction.h"
 #include "table/kernels.h"
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
 namespace torch_npu::quantize_cpp {
 namespace {
 
@@ -128,26 +125,11 @@ Tensor dequantize_native(const Tensor& x, const Tensor& scale, const Tensor& zer
 }
 
 // Differentiable in the scale.
-struct Dequantize : torch::autograd::Function<Dequantize> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& scale, const Tensor& zero_point,
-                        OptType dtype) {
-    at::AutoDispatchBelowADInplaceOrView below;
-    static const auto op = npu_op<DequantizeSignature>("npu::custom_dequantize");
-    context->save_for_backward({x, scale, zero_point});
-    return op.call(x, scale, zero_point, dtype);
-  }
-  static variable_list backward(AutogradContext* context, variable_list grads) {
-    const auto saved = context->get_saved_variables();
-    const Tensor& scale = saved[1];
-    const auto wide = wide_of(grads[0]);
-    const Tensor whole = grads[0].to(wide) * (saved[0].to(wide) - saved[2]);
-    return {Tensor(), at::sum_to(whole, scale.sym_sizes()).to(scale.options()), Tensor(), Tensor()};
-  }
-};
-
-Tensor dequantize_autograd(const Tensor& x, const Tensor& scale, const Tensor& zero_point, OptType dtype) {
-  return in_functorch() ? dequantize_composition(x, scale, zero_point, dtype)
-                        : Dequantize::apply(x, scale, zero_point, dtype);
+void dequantize_gradient(BackwardCall& call) {
+  const Tensor &grad = call.grad(0), &scale = call.argument(1);
+  const auto wide = wide_of(grad);
+  const Tensor whole = grad.to(wide) * (call.argument(0).to(wide) - call.argument(2));
+  call.give(1, at::sum_to(whole, scale.sym_sizes()).to(scale.options()));
 }
 
 Tensor dequantize_number(const Tensor& x, double scale, int64_t zero_point, OptType dtype) {
@@ -166,8 +148,10 @@ Tensor fake_meta(const Tensor& x, const Tensor& scale, const Tensor& zero_point)
 
 Tensor fake_composition(const Tensor& x, const Tensor& scale, const Tensor& zero_point) {
   fake_meta(x, scale, zero_point);
-  const Tensor q = at::clamp(steps(x, scale, zero_point), -128, 127);
-  return ((q - zero_point) * scale.to(q.scalar_type())).to(x.scalar_type()).contiguous();
+  const Tensor whole = steps(x, scale, zero_point).detach(), q = at::clamp(whole, -128, 127);
+  const Tensor y = (q - zero_point) * scale.detach().to(q.scalar_type()), wide = x.to(q.scalar_type());
+  // wide - (wide - y) is y, to the last bit as y is the nearest step, and has the gradient of x.
+  return at::where(whole == q, wide - (wide - y).detach(), y).to(x.scalar_type()).contiguous();
 }
 
 Tensor fake_native(const Tensor& x, const Tensor& scale, const Tensor& zero_point) {
@@ -193,26 +177,11 @@ Tensor fake_backward_native(const Tensor& grad, const Tensor& x, const Tensor& s
 }
 
 using FakeSignature = Tensor(const Tensor&, const Tensor&, const Tensor&);
-using FakeBackwardSignature = Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&);
 
-struct FakeQuantize : torch::autograd::Function<FakeQuantize> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& scale, const Tensor& zero_point) {
-    at::AutoDispatchBelowADInplaceOrView below;
-    static const auto op = npu_op<FakeSignature>("npu::custom_fake_quantize");
-    context->save_for_backward({x, scale, zero_point});
-    return op.call(x, scale, zero_point);
-  }
-  static variable_list backward(AutogradContext* context, variable_list grads) {
-    static const auto op = npu_op<FakeBackwardSignature>("npu::custom_fake_quantize_backward");
-    const auto saved = context->get_saved_variables();
-    return {c10::GradMode::is_enabled() ? fake_backward_composition(grads[0], saved[0], saved[1], saved[2])
-                                        : op.call(grads[0], saved[0], saved[1], saved[2]),
-            Tensor(), Tensor()};
-  }
-};
-
-Tensor fake_autograd(const Tensor& x, const Tensor& scale, const Tensor& zero_point) {
-  return FakeQuantize::apply(x, scale, zero_point);
+void fake_gradient(BackwardCall& call) {
+  using Signature = Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&);
+  static const auto op = npu_op<Signature>("npu::custom_fake_quantize_backward");
+  call.give(0, op.call(call.grad(0), call.argument(0), call.argument(1), call.argument(2)));
 }
 
 Tensor fake_number(const Tensor& x, double scale, int64_t zero_point) {
@@ -223,45 +192,22 @@ Tensor fake_number(const Tensor& x, double scale, int64_t zero_point) {
 
 // The form with tensors comes first: a 0-d tensor is taken as one, without waiting for its value.
 TORCH_LIBRARY_FRAGMENT(npu, m) {
-  m.def("custom_quantize(Tensor input, Tensor scale, Tensor zero_point) -> Tensor");
+  const Places all = places(0, 1, 2);
+  define<quantize_native, quantize_composition>(
+      m, "custom_quantize(Tensor input, Tensor scale, Tensor zero_point) -> Tensor", quantize_meta, {.constant = true});
   m.def("custom_quantize.number(Tensor input, float scale, int zero_point) -> Tensor", quantize_number);
-  m.def("custom_dequantize(Tensor input, Tensor scale, Tensor zero_point, *, ScalarType? dtype=None) -> Tensor");
+  define<dequantize_native, dequantize_composition>(
+      m, "custom_dequantize(Tensor input, Tensor scale, Tensor zero_point, *, ScalarType? dtype=None) -> Tensor",
+      dequantize_meta, {{dequantize_gradient, {{1, all}}}});
   m.def("custom_dequantize.number(Tensor input, float scale, int zero_point, *, ScalarType? dtype=None) -> Tensor",
         dequantize_number);
-  m.def("custom_fake_quantize(Tensor input, Tensor scale, Tensor zero_point) -> Tensor");
+  define<fake_native, fake_composition>(m,
+                                        "custom_fake_quantize(Tensor input, Tensor scale, Tensor zero_point) -> Tensor",
+                                        fake_meta, {{fake_gradient, {{0, all}}}});
   m.def("custom_fake_quantize.number(Tensor input, float scale, int zero_point) -> Tensor", fake_number);
-  m.def("custom_fake_quantize_backward(Tensor grad, Tensor input, Tensor scale, Tensor zero_point) -> Tensor");
-}
-
-TORCH_LIBRARY_IMPL(npu, PrivateUse1, m) {
-  m.impl("custom_quantize", Either<quantize_native, quantize_composition>::call);
-  m.impl("custom_dequantize", Either<dequantize_native, dequantize_composition>::call);
-  m.impl("custom_fake_quantize", Either<fake_native, fake_composition>::call);
-  m.impl("custom_fake_quantize_backward", Either<fake_backward_native, fake_backward_composition>::call);
-}
-
-TORCH_LIBRARY_IMPL(npu, CompositeExplicitAutograd, m) {
-  m.impl("custom_quantize", quantize_composition);
-  m.impl("custom_dequantize", dequantize_composition);
-  m.impl("custom_fake_quantize", fake_composition);
-  m.impl("custom_fake_quantize_backward", fake_backward_composition);
-}
-
-TORCH_LIBRARY_IMPL(npu, Meta, m) {
-  m.impl("custom_quantize", quantize_meta);
-  m.impl("custom_dequantize", dequantize_meta);
-  m.impl("custom_fake_quantize", fake_meta);
-  m.impl("custom_fake_quantize_backward", fake_backward_meta);
-}
-
-TORCH_LIBRARY_IMPL(npu, Autograd, m) {
-  m.impl("custom_dequantize", dequantize_autograd);
-  m.impl("custom_fake_quantize", fake_autograd);
-}
-
-TORCH_LIBRARY_IMPL(npu, FuncTorchBatched, m) {
-  m.impl("custom_quantize", quantize_composition);
-  m.impl("custom_dequantize", dequantize_composition);
+  define<fake_backward_native, fake_backward_composition>(
+      m, "custom_fake_quantize_backward(Tensor grad, Tensor input, Tensor scale, Tensor zero_point) -> Tensor",
+      fake_backward_meta);
 }
 
 }  // namespace
