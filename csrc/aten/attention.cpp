@@ -103,6 +103,10 @@ bool device_can(c10::DeviceIndex device) {
   static std::atomic<int8_t> answers[64];  // 0: not asked, 1: yes, 2: no
   std::atomic<int8_t>& answer = answers[device];
   if (answer == 0) {
+    // A real problem, also where torch.compile asks while it traces with tensors that have no data.
+    const c10::impl::ExcludeDispatchKeyGuard no_modes(c10::DispatchKeySet(
+        {c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot, c10::DispatchKey::Functionalize}));
+    const at::AutoDispatchBelowADInplaceOrView no_autograd;
     const Tensor one = at::empty({1, 1, 1, 1}, at::TensorOptions().device(c10::kPrivateUse1, device));
     try {
       one.zero_();

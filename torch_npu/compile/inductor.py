@@ -3,7 +3,7 @@
 import functools
 
 import torch
-from torch._inductor import compile_fx, config, scheduler, utils
+from torch._inductor import compile_fx, config, lowering, scheduler, utils
 from torch._inductor.codegen.common import DeviceOpOverrides, register_backend_for_device, register_device_op_overrides
 from torch._inductor.virtualized import V
 
@@ -12,7 +12,12 @@ from torch_npu.compile.scheduling import NpuScheduling
 from torch_npu.compile.wrapper import NpuWrapper
 
 # Layouts that pay on GPUs: our commands take any strides, and convolutions prefer what they are given.
-SETTINGS = {"layout_optimization": False, "comprehensive_padding": False}
+SETTINGS = {
+    "layout_optimization": False,
+    "comprehensive_padding": False,
+    "online_softmax": False,  # two plain folds are two segments of one command
+    "triton.mix_order_reduction": False,
+}
 
 
 class NpuDeviceOps(DeviceOpOverrides):
@@ -42,11 +47,30 @@ def register() -> None:
     utils.GPU_TYPES.append("npu")
     register_backend_for_device("npu", NpuScheduling, NpuWrapper)
     register_device_op_overrides("npu", NpuDeviceOps())
+    left_to_aten.leave_what_is_known()
+    for name in ("argmax", "argmin"):
+        op = getattr(torch.ops.aten, name).default
+        left_to_aten.replace_lowering(op, _logical_position(lowering.lowerings[op]))
     # Inductor has no hooks in these places. Nothing changes for graphs without npu tensors.
     scheduler.Scheduler.create_backend = _without_triton(scheduler.Scheduler.create_backend)
     compiler = compile_fx._InProcessFxCompile
     compiler.codegen_and_compile = _until_carried(compiler.codegen_and_compile)
     compile_fx.get_input_idxs_to_check = _without_alignment(compile_fx.get_input_idxs_to_check)
+
+
+def _logical_position(lowered):
+    """argmax over all of a tensor counts in the order of its dimensions. Inductor counts in the order of memory, except
+    for Triton; over one dimension there is no difference."""
+
+    def find(x, axis=None, keepdims=False):
+        rank = len(x.get_size())
+        if axis is not None or rank < 2:
+            return lowered(x, axis, keepdims)
+        view = lowering.lowerings[torch.ops.aten.view.default]
+        found = lowered(view(x, [-1]), 0, False)
+        return view(found, [1] * rank) if keepdims else found
+
+    return find
 
 
 def _without_triton(create_backend):

@@ -7,7 +7,9 @@ import logging
 
 import torch
 from torch._inductor import lowering
+from torch._inductor.codegen.common import pointwise_overrides_data
 
+from torch_npu.compile.ops import REFUSED
 from torch_npu.compile.program import CannotCarry
 
 log = logging.getLogger("torch_npu.compile")
@@ -27,17 +29,30 @@ def on_npu(args) -> bool:
     return found
 
 
-def leave(op, reason: str) -> None:
-    """From now on `op` is an aten call on npu."""
-    log.warning("torch.compile on npu runs %s as in eager mode: a program cannot express %s", op, reason)
-    OPS.add(op)
-    lowered = lowering.lowerings.get(op)
-    called = lowering.fallback_handler(op, add_to_fallback_set=False)
+def replace_lowering(op, ours) -> None:
+    """`ours`, given the lowering that there was, is used for npu tensors."""
+    lowered = lowering.lowerings[op]
 
     def choose(*args, **kwargs):
-        return (called if lowered is None or on_npu((args, kwargs)) else lowered)(*args, **kwargs)
+        return ours(*args, **kwargs) if on_npu((args, kwargs)) else lowered(*args, **kwargs)
 
     lowering.lowerings[op] = choose
+
+
+def leave(op) -> None:
+    """From now on `op` is an aten call on npu."""
+    if op not in OPS and op in lowering.lowerings:
+        OPS.add(op)
+        replace_lowering(op, lowering.fallback_handler(op, add_to_fallback_set=False))
+
+
+def leave_what_is_known() -> None:
+    """Special functions without an instruction, and assertions, whose message no command can carry."""
+    names = [data.name for function, data in pointwise_overrides_data.items() if function in REFUSED]
+    for name in (*names, "_assert_async"):
+        packet = getattr(torch.ops.aten, name, None)
+        for overload in packet.overloads() if packet else ():
+            leave(getattr(packet, overload))
 
 
 def cause(error: BaseException | None) -> CannotCarry | None:
@@ -59,5 +74,6 @@ def retry_without(error: BaseException) -> bool:
     ops = [o for o in failure.ops if isinstance(o, torch._ops.OpOverload) and o not in OPS]
     named = [o for o in ops if str(failure).split()[0] in o.name()]
     for op in named or ops:
-        leave(op, str(failure))
+        log.warning("torch.compile on npu runs %s as in eager mode: a program cannot express %s", op, failure)
+        leave(op)
     return bool(ops)

@@ -298,9 +298,9 @@ for _name in ROUNDINGS:
 for _name, _op in LOGIC.items():
     setattr(NpuOverrides, _name, _logic(_op))
 _known = {*FUNCTIONS, *ARITHMETIC, *COMPARISONS, *ROUNDINGS, *LOGIC, *vars(NpuOverrides)}
-for _name in (*pointwise_overrides_data, "rand_eager", "inline_asm_elementwise", "dot"):
-    if _name not in _known:
-        setattr(NpuOverrides, _name, _refused(_name))
+REFUSED = {*pointwise_overrides_data, "rand_eager", "inline_asm_elementwise", "dot"} - _known
+for _name in REFUSED:
+    setattr(NpuOverrides, _name, _refused(_name))
 
 
 class NpuProxy(CSEProxy):

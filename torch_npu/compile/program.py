@@ -1,6 +1,7 @@
 """Programs under construction: values, segments and the text form of docs/isa.md."""
 
 import dataclasses
+import itertools
 import math
 
 import torch
@@ -223,11 +224,13 @@ def finish(segments: list[Segment], removed) -> list[Segment]:
 
 def text_of(name: str, segments: list[Segment], operands: list[str], params: list[str]) -> str:
     names: dict[Value, str] = {}
+    numbers = itertools.count()  # a value that is computed again gets a new name
     header = ", ".join(operands) + (f"; {', '.join(params)}" if params else "")
     lines = [f"program {name}({header})"]
     for segment in segments:
         lines.append(f"{segment.kind}:")
         for value in segment.values:
-            names[value] = f"%{len(names)}"  # a value that is computed again gets a new name
+            if value.op not in ("store", "store_at", "yield"):
+                names[value] = f"%{next(numbers)}"
             lines.append(f"  {value.line(names)}")
     return "\n".join(lines) + "\n"

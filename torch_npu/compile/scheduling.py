@@ -1,6 +1,6 @@
 """Which loops become one kernel, and where its definition goes."""
 
-from torch._inductor import config
+from torch._inductor import config, ir
 from torch._inductor.codegen.common import BackendFeature
 from torch._inductor.codegen.simd import SIMDScheduling
 from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
@@ -9,6 +9,10 @@ from torch.utils._ordered_set import OrderedSet
 
 from torch_npu.compile.kernel import KERNEL_NAME, NpuKernel
 from torch_npu.compile.program import CannotCarry, TooLarge
+
+# Below the limits of a program, because address arithmetic is not counted. What is beyond them nevertheless is cut.
+MAX_ACCESSES = 48
+MAX_INSTRUCTIONS = 300
 
 
 class NpuScheduling(SIMDScheduling):
@@ -29,6 +33,21 @@ class NpuScheduling(SIMDScheduling):
     def get_tiling_and_scores(cls, node_schedule, numel, reduction_numel=1, coalesce_analysis=None):
         # One tree of points and one of what is folded: a command has dimensions enough to need no tiles.
         return cls.create_tiling([numel], [reduction_numel]), None
+
+    def can_fuse(self, node1, node2):
+        nodes = [*node1.get_nodes(), *node2.get_nodes()]
+        if node1.is_reduction() and node2.is_reduction() and node1.group[1] != node2.group[1]:
+            return False  # rows of different lengths
+        if any(n.is_reduction() for n in nodes) and any(_is_scatter(n) for n in nodes):
+            return False
+        if any(_is_scan(n) for n in nodes) and any(n.is_reduction() and not _is_scan(n) for n in nodes):
+            return False
+        accesses = {d for n in nodes for d in n.read_writes.reads | n.read_writes.writes}
+        if len(accesses) > MAX_ACCESSES or sum(map(_instructions, nodes)) > MAX_INSTRUCTIONS:
+            return False
+        return super().can_fuse(node1, node2)
+
+    can_fuse_vertical = can_fuse_horizontal = can_fuse
 
     def codegen_node_schedule(self, kernel_features):
         nodes = list(kernel_features.scheduler_nodes())
@@ -61,3 +80,16 @@ def _targets(nodes):
     """The aten ops that these loops came from."""
     origins = [o for n in nodes if n.node is not None for o in n.node.get_origins()]
     return tuple(dict.fromkeys(o.target for o in origins if o.op == "call_function"))
+
+
+def _is_scatter(node) -> bool:
+    return isinstance(getattr(node.node, "data", None), ir.Scatter)
+
+
+def _is_scan(node) -> bool:
+    return isinstance(getattr(node.node, "data", None), ir.Scan)
+
+
+def _instructions(node) -> int:
+    body = getattr(node, "_body", None)
+    return sum(len(b.graph.nodes) for b in (body.root_block, *body.subblocks.values())) if body else 0

@@ -3,7 +3,34 @@
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SubgraphPythonWrapperCodegen
 
 
+class _Peak:
+    """Inductor's estimate of memory between two kernels; also between those that a fused node was cut into."""
+
+    def __init__(self, estimate):
+        self.estimate = estimate
+
+    def __getattr__(self, name):
+        return getattr(self.estimate, name)
+
+    def peak_between(self, free, allocation):
+        if free.scheduler_node_index >= allocation.scheduler_node_index:
+            return 0
+        return self.estimate.peak_between(free, allocation)
+
+    def update_peak_between(self, free, allocation):
+        if free.scheduler_node_index < allocation.scheduler_node_index:
+            self.estimate.update_peak_between(free, allocation)
+
+
 class NpuWrapper(PythonWrapperCodegen):
+    @property
+    def estimate_peak(self):
+        return self._estimate_peak
+
+    @estimate_peak.setter
+    def estimate_peak(self, estimate):
+        self._estimate_peak = _Peak(estimate)
+
     @staticmethod
     def create(is_subgraph, subgraph_name, parent_wrapper, partition_signatures=None):
         if is_subgraph:
