@@ -1,11 +1,14 @@
 """torch.compile on npu: every kernel of a graph becomes one command, and results are those of the CPU."""
 
 import pytest
+import small_models
 import torch
 import torch._dynamo
 from torch._inductor.utils import run_and_get_code
+from torch.nn import functional as F
 
 import torch_npu
+from torch_npu import _C
 
 
 @pytest.fixture(autouse=True)
@@ -45,3 +48,245 @@ def test_backend_by_name():
     a = torch.randn(5, 7)
     result = torch.compile(lambda x: x.sin() + 1, backend="npu")(a.npu())
     torch.testing.assert_close(result.cpu(), a.sin() + 1)
+
+
+REDUCTIONS = {
+    "sums": (lambda x: (x.sum(), x.sum(0), x.mean((0, 2), keepdim=True), x.prod(1)), 4),
+    "extremes": (lambda x: (x.amax(-1), x.amin(-1), x.argmax(-1), x.argmin(-1)), 1),
+    "variance": (lambda x: torch.var_mean(x, -1), 1),
+    "softmax": (lambda x: torch.softmax(x * 2, -1) + 1, 1),
+    "log softmax": (lambda x: F.log_softmax(x, -1), 1),
+    "layer norm": (lambda x: F.layer_norm(x.relu(), (9,)), 1),
+    "rms norm": (lambda x: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5), 1),
+    "truth": (lambda x: ((x > 1).any(-1), (x > -3).all(-1), (x > 0).sum(-1)), 1),
+    "seven folds": (lambda x: (*((x * k).sum(-1) for k in range(1, 5)), x.amax(-1), x.amin(-1), x.prod(-1)), 1),
+}
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions_over_one_range_are_one_command(name):
+    fn, kernels = REDUCTIONS[name]
+    check(fn, torch.randn(7, 5, 9), kernels=kernels)
+
+
+def test_argmax_counts_in_the_order_of_dimensions():
+    check(lambda x: (x.t().argmax(), (x + 1).t().argmin()), torch.randn(7, 5))
+
+
+ADDRESSES = {
+    "broadcast": lambda a: a[:, None, :] + a[None, :, :] * 2,
+    "transpose": lambda a: a.t() + a.reshape(6, 10),
+    "reshape of a transpose": lambda a: (a.transpose(0, 1).reshape(-1) + 1).view(5, -1),
+    "cat": lambda a: torch.cat([a, a[:, :3]], 1) + 1,
+    "stack": lambda a: torch.stack([a, a * 2], 1).relu(),
+    "pad": lambda a: F.pad(a, (1, 2, 3, 0), value=1.5) * 2,
+    "reflect": lambda a: F.pad(a, (1, 2), mode="reflect") * 2,
+    "roll and flip": lambda a: a.roll(2, 1) + a.flip(0, 1),
+    "slices": lambda a: a[1:4, ::2] * 2 + a[0:3, 1::2],
+    "triangle": lambda a: a.tril() + a.triu(1) * 2 + torch.arange(6, device=a.device),
+    "repeat": lambda a: a.repeat(2, 3) + a.repeat_interleave(3, 1).repeat(2, 1),
+    "pool": lambda a: F.avg_pool2d(a[None], 3, 2, 1) + F.max_pool2d(a[None], 2, 2)[:, :, :1],
+    "interpolate": lambda a: F.interpolate(a[None, None], scale_factor=2, mode="bilinear"),
+}
+
+
+@pytest.mark.parametrize("name", ADDRESSES)
+def test_addresses(name):
+    check(ADDRESSES[name], torch.randn(10, 6))
+
+
+def test_padding_needs_no_division():
+    """A range is cut where indices are, so that an operand is an offset and strides, and masks are comparisons."""
+    code = check(lambda a: F.pad(a, (1, 2, 3, 0)), torch.randn(10, 6), kernels=1)
+    assert "mask" in code and "load_at" not in code and "mod " not in code
+
+
+def test_indirect_loads_wrap_and_check():
+    code = check(lambda a, i: a[i] + 1, torch.randn(10, 6), torch.randint(-10, 10, (3, 4)), kernels=1)
+    assert "check_index" in code and "wrap, check" in code
+    gathered = torch.compile(lambda a, i: a[i] * 2)(torch.randn(10, 6).npu(), torch.tensor([3, 11]).npu())
+    with pytest.raises(IndexError, match="index 11 is out of bounds"):
+        gathered.cpu()
+
+
+def test_gathers():
+    index = torch.randint(0, 6, (10, 3))
+    check(lambda a, i: a.gather(1, i) + F.embedding(i, a).sum(-1), torch.randn(10, 6), index)
+
+
+def test_scatter_is_one_command_with_computed_stores():
+    index, source = torch.randint(0, 10, (4, 6)), torch.randn(4, 6)
+    code = check(lambda a, i, s: a.scatter_add(0, i, s * 2), torch.randn(10, 6), index, source)
+    assert "store_at" in code and "'scatter'" in code
+    check(lambda a, i, s: a.index_put((i[:, 0],), s, accumulate=True), torch.randn(10, 6), index, source)
+    check(lambda a, i: a.scatter(1, i[:, :1], 2.0), torch.randn(10, 12), index)
+
+
+def test_types():
+    a, b = torch.randint(-50, 50, (40,)), torch.randint(1, 9, (40,))
+    check(lambda a, b: (a + b, a * b, a // b, a % b, a & b, a ^ b, ~a, a << 1, a >> 1, a / b, a > b), a, b, kernels=1)
+    check(lambda a, b: (a + b, -a, (a * b).float(), (a + b) // 2), a.to(torch.uint8), b.to(torch.uint8), kernels=1)
+    check(lambda a: (a.half(), a.bfloat16(), a.int(), a.double() / 3, a.bool()), torch.randn(40) * 10, kernels=1)
+    exact = {"rtol": 0, "atol": 0}
+    check(lambda a: (a.view(torch.int32) + 1, torch.frexp(a), a % 0.7), torch.randn(40), tolerance=exact)
+
+
+def test_cpu_numbers_travel_as_immediates():
+    a, b = torch.randn(10), torch.tensor(2.5)
+    result = torch.compile(lambda a, b: a * b + 1)(a.npu(), b)
+    torch.testing.assert_close(result.cpu(), a * b + 1)
+
+
+def test_products_and_convolutions_are_aten_calls_with_fused_neighbours():
+    code = check(lambda a, b, c: torch.relu(a @ b + c), torch.randn(5, 6), torch.randn(6, 7), torch.randn(7), kernels=1)
+    assert "extern_kernels.mm(" in code
+    image, weight = torch.randn(2, 3, 8, 8), torch.randn(4, 3, 3, 3)
+    check(lambda a, b: F.gelu(F.conv2d(a, b, padding=1) + 1), image, weight, kernels=1)
+    check(lambda q: F.scaled_dot_product_attention(q, q + 1, q * 2, is_causal=True), torch.randn(2, 4, 8, 16))
+
+
+def test_mutation():
+    def step(a, b):
+        a.add_(b).mul_(2)
+        return a.sum()
+
+    a, b = torch.randn(10, 3), torch.randn(3)
+    on_npu = a.npu()
+    result = torch.compile(step)(on_npu, b.npu())
+    torch.testing.assert_close(result.cpu(), step(a, b))
+    torch.testing.assert_close(on_npu.cpu(), a)
+
+
+def test_what_programs_lack_stays_an_aten_call():
+    code = check(lambda a: torch.special.bessel_j0(a).relu() + 1, torch.randn(10), kernels=1)
+    assert "special_bessel_j0" in code
+    check(lambda a: a.sort(1), torch.randn(10, 6))
+    check(lambda a: torch.view_as_complex(a).abs() * 2, torch.randn(10, 2))
+
+
+def test_kernels_beyond_the_limits_are_cut():
+    inputs = [torch.randn(5, 3) for _ in range(80)]
+    code = check(lambda *a: sum(x.sin() for x in a), *inputs)
+    assert code.count(" = npu_kernel(") > 1
+
+
+@pytest.mark.parametrize("name", ["softmax", "reshape", "pad", "argmax"])
+def test_one_program_for_all_sizes(name):
+    functions = {
+        "softmax": lambda x: torch.softmax(x, -1) + x.sum(0),
+        "reshape": lambda x: x.t().reshape(-1) * x.shape[0],
+        "pad": lambda x: F.pad(x, (1, 1)),
+        "argmax": lambda x: x.t().argmax(),
+    }
+    compiled = torch.compile(functions[name], dynamic=True, fullgraph=True)
+    compiled(torch.randn(6, 10).npu())
+    with torch.compiler.set_stance("fail_on_recompile"):
+        for shape in ((6, 10), (9, 14), (12, 3)):
+            x = torch.randn(*shape)
+            torch.testing.assert_close(compiled(x.npu()).cpu(), functions[name](x))
+
+
+def test_random_numbers_follow_the_seed():
+    def draw(x):
+        return (
+            torch.rand_like(x),
+            torch.randn_like(x),
+            F.dropout(x, 0.3),
+            torch.randint(0, 10, (1000,), device=x.device),
+        )
+
+    compiled = torch.compile(draw, fullgraph=True)
+    x = torch.ones(100000, device="npu")
+    torch.npu.manual_seed(1)
+    first, second = to_cpu(compiled(x)), to_cpu(compiled(x))
+    torch.npu.manual_seed(1)
+    again = to_cpu(compiled(x))
+    for a, b, c in zip(first, second, again):
+        assert not a.equal(b) and a.equal(c)
+    uniform, normal, dropped, integers = first
+    assert 0 <= uniform.min() and uniform.max() < 1 and abs(uniform.mean() - 0.5) < 0.01
+    assert abs(normal.mean()) < 0.02 and abs(normal.std() - 1) < 0.02
+    assert abs((dropped == 0).float().mean() - 0.3) < 0.01
+    assert sorted(integers.unique().tolist()) == list(range(10))
+
+
+def test_dropout_drops_the_same_in_backward():
+    w = torch.ones(1000, requires_grad=True, device="npu")
+    out = torch.compile(lambda w: F.dropout(w, 0.3))(w)
+    out.sum().backward()
+    torch.testing.assert_close(w.grad.cpu(), out.detach().cpu())
+
+
+@pytest.mark.parametrize("name", ["lenet", "resnet18", "bert", "qwen2"])
+def test_training(name):
+    """Loss and gradients of the CPU, without fallback and with fewer commands than eager mode."""
+    torch.manual_seed(0)
+    model, args, kwargs = getattr(small_models, name)()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    expected = model(*args, **kwargs)
+    expected.backward()
+    gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    model.npu()
+    args, kwargs = to_npu(args), to_npu(kwargs)
+
+    def commands(run) -> int:
+        _C.native_counting(True)
+        _C.native_reset()
+        run(*args, **kwargs).backward()
+        torch.npu.synchronize()
+        _C.native_counting(False)
+        return sum(_C.native_counts().values())
+
+    eager = commands(model)
+    compiled = torch.compile(model, fullgraph=True)
+    compiled(*args, **kwargs)  # compiles; statistics of batch norm move on, and do not matter for the gradient
+    model.zero_grad()
+    fused = commands(compiled)
+    torch.testing.assert_close(compiled(*args, **kwargs).cpu(), expected, rtol=1e-4, atol=1e-4)
+    largest = max(g.abs().max() for g in gradients.values())
+    for parameter, gradient in gradients.items():
+        scale = (
+            gradient.abs().max().clamp(min=1e-3 * largest)
+        )  # that of an attention's key bias is zero but for rounding
+        torch.testing.assert_close(
+            model.get_parameter(parameter).grad.cpu() / scale, gradient / scale, rtol=1e-3, atol=1e-4, msg=parameter
+        )
+    assert fused < eager, f"{fused} commands, eager mode has {eager}"
+    assert not torch_npu.fallback.report()
+    if name == "qwen2":
+        assert fused <= 0.6 * eager
+
+
+CACHED = """
+import torch
+from torch._dynamo.utils import counters
+model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.LayerNorm(32), torch.nn.GELU()).npu()
+torch.compile(model)(torch.randn(8, 16).npu()).sum().backward()
+torch.npu.synchronize()
+print(counters["inductor"]["fxgraph_cache_miss"], counters["inductor"]["fxgraph_cache_hit"])
+"""
+
+
+def test_second_process_compiles_nothing(python, tmp_path):
+    assert python(CACHED, TORCHINDUCTOR_CACHE_DIR=str(tmp_path)).lines()[-1] == "2 0"
+    assert python(CACHED, TORCHINDUCTOR_CACHE_DIR=str(tmp_path)).lines()[-1] == "0 2"
+
+
+def test_a_driver_that_refuses_commands_still_runs(python):
+    code = """
+    import torch, torch_npu
+    f = torch.compile(lambda a, b: torch.softmax(torch.relu(a + b) * 2, -1))
+    a, b = torch.randn(6, 10), torch.randn(10)
+    torch.testing.assert_close(f(a.npu(), b.npu()).cpu(), torch.softmax(torch.relu(a + b) * 2, -1))
+    print([name for name in torch_npu.fallback.report() if name.startswith("compiled::")])
+    """
+    finished = python(code, TORCH_NPU_DRIVER="template", TORCH_NPU_FALLBACK="quiet")
+    assert "compiled::npu_fused_" in finished.lines()[-1]
+
+
+def test_importing_torch_imports_no_compiler(python):
+    code = "import sys, torch, torch_npu; print([m for m in sys.modules if m in ('torch._inductor', 'torch._dynamo')])"
+    assert python(code).lines() == ["[]"]

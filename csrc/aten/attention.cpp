@@ -23,18 +23,21 @@ using at::Tensor;
 constexpr const char* kForward = "aten::_scaled_dot_product_fused_attention_overrideable";
 constexpr const char* kBackward = "aten::_scaled_dot_product_fused_attention_overrideable_backward";
 
+// Sizes may be symbols: torch.compile asks too.
 bool fits(const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& mask, bool gqa) {
   for (const Tensor* tensor : {&query, &key, &value}) {
-    if (tensor->is_nested() || tensor->dim() != 4 || tensor->numel() == 0 || !tensor->is_privateuseone()) return false;
+    if (tensor->is_nested() || tensor->dim() != 4 || !tensor->is_privateuseone() || tensor->sym_numel() == 0) {
+      return false;
+    }
     if (!is_float(storage_dtype(tensor->scalar_type())) || tensor->scalar_type() != query.scalar_type()) return false;
   }
-  if (key.size(0) != query.size(0) || value.size(0) != query.size(0)) return false;
-  if (key.size(1) != value.size(1) || key.size(2) != value.size(2) || key.size(3) != query.size(3)) return false;
-  if (key.size(1) != query.size(1) && !(gqa && query.size(1) % key.size(1) == 0)) return false;
+  const auto q = query.sym_sizes(), k = key.sym_sizes(), v = value.sym_sizes();
+  if (k[0] != q[0] || v[0] != q[0] || k[1] != v[1] || k[2] != v[2] || k[3] != q[3]) return false;
+  if (k[1] != q[1] && !(gqa && q[1] % k[1] == 0)) return false;
   if (!mask || !mask->defined()) return true;
-  const int64_t scores[] = {query.size(0), query.size(1), query.size(2), key.size(2)};
+  const c10::SymInt scores[] = {q[0], q[1], q[2], k[2]};
   return mask->dim() <= 4 && mask->is_privateuseone() && storage_dtype(mask->scalar_type()) != NPU_DTYPE_NONE &&
-         at::is_expandable_to(mask->sizes(), scores);
+         at::is_expandable_to(mask->sym_sizes(), scores);
 }
 
 // A driver may lack MATMUL with an epilogue or REDUCE: each device is asked once, with the smallest problem there is.

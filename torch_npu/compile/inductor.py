@@ -7,7 +7,7 @@ from torch._inductor import compile_fx, config, lowering, scheduler, utils
 from torch._inductor.codegen.common import DeviceOpOverrides, register_backend_for_device, register_device_op_overrides
 from torch._inductor.virtualized import V
 
-from torch_npu.compile import left_to_aten
+from torch_npu.compile import left_to_aten, settings
 from torch_npu.compile.scheduling import NpuScheduling
 from torch_npu.compile.wrapper import NpuWrapper
 
@@ -45,7 +45,7 @@ def register() -> None:
     # The list of devices whose kernels are launched, not called: it decides about fusion, about 0-d CPU tensors as
     # arguments of kernels, about moving constants.
     utils.GPU_TYPES.append("npu")
-    register_backend_for_device("npu", NpuScheduling, NpuWrapper)
+    register_backend_for_device("npu", NpuScheduling, NpuWrapper, device_custom_config=settings)
     register_device_op_overrides("npu", NpuDeviceOps())
     left_to_aten.leave_what_is_known()
     for name in ("argmax", "argmin"):
@@ -55,6 +55,7 @@ def register() -> None:
     scheduler.Scheduler.create_backend = _without_triton(scheduler.Scheduler.create_backend)
     compiler = compile_fx._InProcessFxCompile
     compiler.codegen_and_compile = _until_carried(compiler.codegen_and_compile)
+    utils.is_big_gpu = _without_templates(utils.is_big_gpu)
     compile_fx.get_input_idxs_to_check = _without_alignment(compile_fx.get_input_idxs_to_check)
 
 
@@ -84,6 +85,16 @@ def _without_triton(create_backend):
         return NpuScheduling(self)
 
     return create
+
+
+def _without_templates(is_big_gpu):
+    """No Triton templates, and no warning that the device is too small for them."""
+
+    @functools.wraps(is_big_gpu)
+    def check(device=0):
+        return not (isinstance(device, torch.device) and device.type == "npu") and is_big_gpu(device)
+
+    return check
 
 
 def _until_carried(codegen_and_compile):

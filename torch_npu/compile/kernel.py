@@ -69,6 +69,13 @@ class NpuKernel(SIMDKernel):
     def address(self, index: sympy.Expr) -> sympy.Expr:
         return self.space.coordinates(self.prepare_indexing(index), self.range_tree_nodes)
 
+    def split(self, index: sympy.Expr):
+        """Offset, strides and what has to be computed of an address."""
+        offset, strides, rest = self.space.split(self.address(index))
+        if rest != 0 and not V.graph.sizevars.statically_known_geq(offset, 0):
+            rest, offset = rest + offset, sympy.S.Zero  # an operand with computed addresses begins inside its buffer
+        return offset, strides, rest
+
     def operand(self, argument: str, offset, strides) -> str:
         key = (argument, offset, strides)
         if key not in self.operands:
@@ -153,7 +160,7 @@ class NpuKernel(SIMDKernel):
 
     def load(self, name: str, index: sympy.Expr) -> Value:
         argument = self.args.input(name)
-        offset, strides, rest = self.space.split(self.address(index))
+        offset, strides, rest = self.split(index)
         dtype = V.graph.get_dtype(name)
         imm, type = self.operand(argument, offset, strides), compute_type(dtype)
         seen = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
@@ -166,7 +173,7 @@ class NpuKernel(SIMDKernel):
 
     def store(self, name: str, index: sympy.Expr, value: Value, mode=None) -> None:
         argument = self.args.output(name)
-        offset, strides, rest = self.space.split(self.address(index))
+        offset, strides, rest = self.split(index)
         dtype = V.graph.get_dtype(name)
         value = value_of(value)
         if value.op == "cast" and value.imm and value.dtype == dtype:

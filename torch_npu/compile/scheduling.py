@@ -7,12 +7,9 @@ from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
+from torch_npu.compile import settings
 from torch_npu.compile.kernel import KERNEL_NAME, NpuKernel
 from torch_npu.compile.program import CannotCarry, TooLarge
-
-# Below the limits of a program, because address arithmetic is not counted. What is beyond them nevertheless is cut.
-MAX_ACCESSES = 48
-MAX_INSTRUCTIONS = 300
 
 
 class NpuScheduling(SIMDScheduling):
@@ -43,7 +40,7 @@ class NpuScheduling(SIMDScheduling):
         if any(_is_scan(n) for n in nodes) and any(n.is_reduction() and not _is_scan(n) for n in nodes):
             return False
         accesses = {d for n in nodes for d in n.read_writes.reads | n.read_writes.writes}
-        if len(accesses) > MAX_ACCESSES or sum(map(_instructions, nodes)) > MAX_INSTRUCTIONS:
+        if len(accesses) > settings.max_accesses or sum(map(_operations, nodes)) > settings.max_operations:
             return False
         return super().can_fuse(node1, node2)
 
@@ -90,6 +87,6 @@ def _is_scan(node) -> bool:
     return isinstance(getattr(node.node, "data", None), ir.Scan)
 
 
-def _instructions(node) -> int:
+def _operations(node) -> int:
     body = getattr(node, "_body", None)
     return sum(len(b.graph.nodes) for b in (body.root_block, *body.subblocks.values())) if body else 0

@@ -26,8 +26,14 @@ def hint(expr) -> int:
     return V.graph.sizevars.optimization_hint(expr, fallback=8192)
 
 
-def divides(a, b) -> bool:
-    return V.graph.sizevars.statically_known_multiple_of(b, a)
+def quotient(b, a) -> sympy.Expr | None:
+    """b / a, if that is known to be an integer."""
+    if isinstance(a, sympy.Integer) and isinstance(b, sympy.Integer):
+        return b // a if a != 0 and b % a == 0 else None
+    exact = sympy.cancel(b / a)
+    if sympy.denom(sympy.together(exact)) == 1:
+        return exact
+    return FloorDiv(b, a) if V.graph.sizevars.statically_known_multiple_of(b, a) else None
 
 
 class Space:
@@ -44,7 +50,7 @@ class Space:
         for tree, ends in zip(trees, points):
             pieces, begin = [], sympy.S.One
             for end in ends:
-                pieces.append((sympy_index_symbol(f"h{next(numbers)}"), plain(FloorDiv(end, begin)), begin))
+                pieces.append((sympy_index_symbol(f"h{next(numbers)}"), plain(quotient(end, begin)), begin))
                 begin = end
             self._pieces[tree.prefix] = pieces
             self.symbols += [p[0] for p in reversed(pieces)]
@@ -71,13 +77,10 @@ class Space:
         cuts, last = [], sympy.S.One
         for end in sorted(ends, key=lambda e: (hint(e), str(e))):
             known = V.graph.sizevars.statically_known_equals
-            if known(end, last) or not divides(last, end) or not divides(end, numel):
+            if known(end, last) or quotient(end, last) is None or quotient(numel, end) is None:
                 continue
             cuts.append(end)
             last = end
-        if not cuts or not V.graph.sizevars.statically_known_equals(cuts[-1], numel):
-            if not V.graph.sizevars.statically_known_equals(numel, 1):
-                cuts = [c for c in cuts if divides(c, numel)] + [numel]
         return cuts
 
     def flat(self, tree) -> sympy.Expr:
@@ -95,7 +98,7 @@ class Space:
         if first is not None:
             for last in range(first, len(pieces)):
                 if known(pieces[last][2] * pieces[last][1], end):
-                    return sympy.Add(*[s * FloorDiv(d, begin) for s, _, d in pieces[first : last + 1]])
+                    return sympy.Add(*[s * quotient(d, begin) for s, _, d in pieces[first : last + 1]])
         return ModularIndexing(self.flat(node.root), begin, plain(node.length))
 
     def coordinates(self, index: sympy.Expr, nodes) -> sympy.Expr:
