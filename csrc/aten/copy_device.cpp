@@ -213,10 +213,8 @@ void copy_on_device(const at::Tensor& dst, const at::Tensor& src) {
   if (same && dst.strides() == src.strides() && dst.is_non_overlapping_and_dense()) {
     const c10::DeviceIndex index = dst.device().index();
     const Device& device = torch_npu::device(index);  // throws in a forked child
-    check(device,
-          device.api->copy_on_device(current_stream_handle(index), address_of(dst.mutable_data_ptr()),
-                                     address_of(src.const_data_ptr()), dst.nbytes()),
-          "copying on the device");
+    torch_npu::copy_on_stream(device, current_stream_handle(index), address_of(dst.mutable_data_ptr()),
+                              address_of(src.const_data_ptr()), dst.nbytes(), "copying on the device");
     return;
   }
   try {

@@ -4,16 +4,21 @@
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/ops/as_strided_native.h>
 
+#include "csrc/core/capture.h"
 #include "csrc/core/host_allocator.h"
 #include "csrc/core/stream.h"
 
 namespace torch_npu {
 namespace {
 
-// True if the driver may use the host memory after the call; then the block is kept alive for it.
+// May the driver use the host memory after the call? Memory pinned by another driver is plain memory for this one.
+bool is_pinned(c10::DeviceIndex device, const at::Tensor* tensor, bool non_blocking) {
+  return non_blocking && tensor != nullptr && is_pinned_for(tensor->const_data_ptr(), device);
+}
+
+// The same; if so, the block is kept alive until the copy is done.
 bool keep_pinned(c10::DeviceIndex device, const at::Tensor* tensor, bool non_blocking) {
-  // Memory pinned by another driver is plain memory for this one.
-  if (!non_blocking || tensor == nullptr || !is_pinned_for(tensor->const_data_ptr(), device)) {
+  if (!is_pinned(device, tensor, non_blocking)) {
     return false;
   }
   const c10::DataPtr& data = tensor->storage().data_ptr();
@@ -39,9 +44,12 @@ void write_bytes(c10::DeviceIndex index, npu_addr dst, const void* src, uint64_t
     return;
   }
   const Device& device = torch_npu::device(index);  // throws in a forked child
+  npu_stream* stream = current_stream_handle(index);
+  if (any_capture() && capture_write(stream, dst, src, size, is_pinned(index, keep, non_blocking))) {
+    return;
+  }
   const uint32_t flags = keep_pinned(index, keep, non_blocking) ? NPU_COPY_PINNED : 0;
-  check(device, device.api->copy_to_device(current_stream_handle(index), dst, src, size, flags),
-        "copying from host to device");
+  check(device, device.api->copy_to_device(stream, dst, src, size, flags), "copying from host to device");
 }
 
 void read_bytes(c10::DeviceIndex index, void* dst, npu_addr src, uint64_t size, const at::Tensor* keep,
@@ -50,8 +58,11 @@ void read_bytes(c10::DeviceIndex index, void* dst, npu_addr src, uint64_t size, 
     return;
   }
   const Device& device = torch_npu::device(index);  // throws in a forked child
-  const uint32_t flags = keep_pinned(index, keep, non_blocking) ? NPU_COPY_PINNED : 0;
   npu_stream* stream = current_stream_handle(index);
+  if (any_capture() && capture_read(stream, dst, src, size, is_pinned(index, keep, non_blocking))) {
+    return;
+  }
+  const uint32_t flags = keep_pinned(index, keep, non_blocking) ? NPU_COPY_PINNED : 0;
   check(device, device.api->copy_to_host(stream, dst, src, size, flags), "copying from device to host");
   if (flags == 0) {
     check_deferred(device, device.api->stream_synchronize(stream), "copying from device to host");

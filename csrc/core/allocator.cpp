@@ -9,6 +9,7 @@
 
 #include "csrc/core/caching/core.h"
 #include "csrc/core/internal.h"
+#include "csrc/core/launch.h"
 #include "csrc/core/oom.h"
 #include "csrc/core/stream.h"
 #include "csrc/core/thread_state.h"
@@ -134,8 +135,7 @@ struct NPUAllocator final : c10::DeviceAllocator {
     TORCH_CHECK(source, "expected source and destination of a copy on one device, got a source that is not on npu:",
                 static_cast<int>(index));
     g_cores[index]->record_stream(source, {target.api, target.handle, stream});
-    check(target, target.api->copy_on_device(stream, reinterpret_cast<npu_addr>(dest), from, count),
-          "copying device memory");
+    copy_on_stream(target, stream, reinterpret_cast<npu_addr>(dest), from, count, "copying device memory");
   }
 
   bool initialized() override {
@@ -260,6 +260,18 @@ void empty_cache() {
   for (c10::DeviceIndex index = 0; index < kMaxDevices; ++index) {
     if (is_opened(index)) g_cores[index]->empty_cache();
   }
+}
+
+void begin_pool(c10::DeviceIndex index, caching::PoolId id, npu_stream* stream) {
+  g_cores[index]->begin_pool(id, stream);
+}
+
+void end_pool(c10::DeviceIndex index, npu_stream* stream) {
+  g_cores[index]->end_pool(stream);
+}
+
+void release_pool(c10::DeviceIndex index, caching::PoolId id) {
+  g_cores[index]->release_pool(id);
 }
 
 std::pair<uint64_t, uint64_t> memory_info(c10::DeviceIndex index) {

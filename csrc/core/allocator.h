@@ -33,6 +33,12 @@ std::vector<caching::SegmentInfo> memory_snapshot(c10::DeviceIndex device);
 void empty_cache();                                                  // of all opened devices
 std::pair<uint64_t, uint64_t> memory_info(c10::DeviceIndex device);  // {free, total}; opens the device
 
+// Between these two, memory asked for on the stream comes from the private pool `id`, and so do captured graphs' own
+// addresses. begin_pool also holds the pool, as long as release_pool was not called as often.
+void begin_pool(c10::DeviceIndex device, caching::PoolId id, npu_stream* stream);
+void end_pool(c10::DeviceIndex device, npu_stream* stream);
+void release_pool(c10::DeviceIndex device, caching::PoolId id);
+
 // The process takes no more than this part of the device's memory; 1 is all of it.
 void set_memory_fraction(double fraction, c10::DeviceIndex device);
 double memory_fraction(c10::DeviceIndex device);

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <stdexcept>
 
+#include "csrc/core/capture.h"
 #include "csrc/core/driver_loader.h"
 #include "csrc/core/internal.h"
 #include "csrc/core/thread_state.h"
@@ -214,6 +215,7 @@ void synchronize_device(c10::DeviceIndex index) {
   checked_registry(index);
   if (!is_opened(index)) return;  // nothing was ever given to it
   const Device& device = opened_device(index);
+  refuse_in_capture(index, nullptr, "synchronization of the device");
   check_deferred(device, device.api->device_synchronize(device.handle), "synchronizing the device");
 }
 

@@ -25,9 +25,12 @@ class Event {
   c10::DeviceIndex device_index() const { return device_; }
 
  private:
+  void check_outside() const;
+
   c10::DeviceIndex device_;
   bool timing_;
   npu_event* handle_ = nullptr;
+  uint64_t captured_ = 0;  // number of the capture of the last record; 0: none
 };
 
 }  // namespace torch_npu

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "csrc/core/capture.h"
 #include "csrc/core/device.h"
 #include "csrc/core/thread_state.h"
 
@@ -124,6 +125,9 @@ at::Generator new_generator(c10::DeviceIndex index) {
 std::pair<uint64_t, uint64_t> draw_philox(const std::optional<at::Generator>& generator, c10::DeviceIndex device,
                                           uint64_t increment) {
   auto* source = at::get_generator_or_default<NPUGeneratorImpl>(generator, default_generator(device));
+  if (any_capture()) {
+    if (const auto stand_in = capture_philox(current_handle(device), source, increment)) return *stand_in;
+  }
   std::lock_guard lock(source->mutex_);
   return source->philox_engine_inputs(increment);
 }

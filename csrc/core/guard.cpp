@@ -5,6 +5,7 @@
 #include <c10/core/Allocator.h>
 
 #include "csrc/core/allocator.h"
+#include "csrc/core/capture.h"
 #include "csrc/core/device.h"
 #include "csrc/core/event.h"
 #include "csrc/core/stream.h"
@@ -54,7 +55,9 @@ struct NPUGuardImpl final : c10::impl::DeviceGuardImplInterface {
   bool queryStream(const c10::Stream& stream) const override { return query_stream(stream); }
   void synchronizeStream(const c10::Stream& stream) const override { synchronize_stream(stream); }
 #if TORCH_NPU_TORCH_MINOR >= 12
-  bool isStreamCapturing(const c10::Stream&) const override { return false; }
+  bool isStreamCapturing(const c10::Stream& stream) const override {
+    return any_capture() && capture_of(stream_handle(stream)) != 0;
+  }
 #endif
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex index,

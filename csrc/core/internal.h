@@ -10,6 +10,10 @@ void open_streams(Device& device);
 void open_memory(Device& device);
 // launch.cpp: reads TORCH_NPU_BLOCKING, once.
 void read_launch_settings();
+// launch.cpp: submits to a stream of the device whether or not it is being captured.
+void submit_to(const Device& device, npu_stream* stream, const npu_command& command);
+// launch.cpp: submit asks capture_command first.
+void watch_for_captures(bool on) noexcept;
 // launch.cpp: from now on submit throws the sentence about forked processes.
 void forbid_launches() noexcept;
 

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <stdexcept>
 
+#include "csrc/core/capture.h"
 #include "csrc/core/internal.h"
 #include "csrc/core/thread_state.h"
 
@@ -14,7 +15,7 @@ namespace torch_npu {
 namespace {
 
 // Everything that makes a launch slower than a call of the driver, in one word that is nearly always zero.
-enum : uint32_t { kBlocking = 1, kCounting = 2, kForbidden = 4 };
+enum : uint32_t { kBlocking = 1, kCounting = 2, kForbidden = 4, kCapturing = 8 };
 std::atomic<uint32_t> g_special{0};
 
 void set_special(uint32_t bit, bool on) noexcept {
@@ -60,14 +61,27 @@ void submit(c10::DeviceIndex index, const npu_command& command) {
   }
   const Device& device = opened_device(index);
   npu_stream* stream = current_handle(index);
+  if (special & kCapturing) [[unlikely]] {
+    if (capture_command(device, stream, command)) return;
+  }
+  submit_to(device, stream, command);
+}
+
+void submit_to(const Device& device, npu_stream* stream, const npu_command& command) {
   const npu_status status = device.api->submit(stream, &command);
   if (status != NPU_OK) [[unlikely]] {
     if (status == NPU_UNSUPPORTED) throw Unsupported(label_of(command));
     throw_status(device, status, label_of(command));
   }
-  if (special) [[unlikely]] {
+  if (const uint32_t special = g_special.load(std::memory_order_relaxed)) [[unlikely]] {
     after_launch(special, device, stream, command);
   }
+}
+
+void copy_on_stream(const Device& device, npu_stream* stream, npu_addr dst, npu_addr src, uint64_t size,
+                    const char* doing) {
+  if (capture_copy(stream, dst, src, size)) return;
+  check(device, device.api->copy_on_device(stream, dst, src, size), doing);
 }
 
 bool is_blocking() noexcept {
@@ -78,6 +92,9 @@ void set_blocking(bool on) noexcept {
 }
 void count_ops(bool on) noexcept {
   set_special(kCounting, on);
+}
+void watch_for_captures(bool on) noexcept {
+  set_special(kCapturing, on);
 }
 void forbid_launches() noexcept {
   set_special(kForbidden, true);

@@ -21,6 +21,10 @@ struct Unsupported : std::exception {
 // With TORCH_NPU_BLOCKING=1 it also waits, so that a failure surfaces at the op that caused it.
 void submit(c10::DeviceIndex device, const npu_command& command);
 
+// Copies within one device, behind the work of `stream`, which must be one of its own.
+void copy_on_stream(const Device& device, npu_stream* stream, npu_addr dst, npu_addr src, uint64_t size,
+                    const char* doing);
+
 // TORCH_NPU_BLOCKING as read when the first device was opened, or as set since.
 bool is_blocking() noexcept;
 void set_blocking(bool on) noexcept;

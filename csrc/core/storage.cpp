@@ -7,6 +7,7 @@
 
 #include "csrc/core/allocator.h"
 #include "csrc/core/device.h"
+#include "csrc/core/launch.h"
 #include "csrc/core/stream.h"
 
 namespace torch_npu {
@@ -27,10 +28,8 @@ void resize_storage(c10::StorageImpl& storage, size_t new_size) {
     const Device& target = opened_device(index);
     // The old memory is freed below, while the copy may still be waiting in this stream.
     record_stream(storage.data_ptr(), current_stream(index));
-    check(target,
-          target.api->copy_on_device(current_stream_handle(index), reinterpret_cast<npu_addr>(fresh.get()),
-                                     reinterpret_cast<npu_addr>(storage.data()), kept),
-          "copying a storage to its new memory");
+    copy_on_stream(target, current_stream_handle(index), reinterpret_cast<npu_addr>(fresh.get()),
+                   reinterpret_cast<npu_addr>(storage.data()), kept, "copying a storage to its new memory");
   }
   storage.set_data_ptr_noswap(std::move(fresh));
   storage.set_nbytes(new_size);

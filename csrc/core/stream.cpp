@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 
+#include "csrc/core/capture.h"
 #include "csrc/core/internal.h"
 #include "csrc/core/thread_state.h"
 
@@ -167,6 +168,7 @@ bool query_stream(c10::Stream stream) {
   check_npu(stream);
   if (!is_opened(stream.device_index()) && !is_in_bad_fork()) return true;
   npu_stream* handle = stream_handle(stream);
+  refuse_in_capture(stream.device_index(), handle, "query of a captured stream");
   const Device& device = opened_device(stream.device_index());
   const npu_status status = device.api->stream_query(handle);
   if (status == NPU_NOT_READY) return false;
@@ -178,6 +180,7 @@ void synchronize_stream(c10::Stream stream) {
   check_npu(stream);
   if (!is_opened(stream.device_index()) && !is_in_bad_fork()) return;
   npu_stream* handle = stream_handle(stream);
+  refuse_in_capture(stream.device_index(), handle, "synchronization of a captured stream");
   const Device& device = opened_device(stream.device_index());
   check_deferred(device, device.api->stream_synchronize(handle), "synchronizing a stream");
 }

@@ -9,5 +9,6 @@ void bind_stream(pybind11::module_& m);
 void bind_reports(pybind11::module_& m);
 void bind_memory(pybind11::module_& m);
 void bind_compiled(pybind11::module_& m);
+void bind_graph(pybind11::module_& m);
 
 }  // namespace torch_npu

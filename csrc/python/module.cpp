@@ -7,4 +7,5 @@ PYBIND11_MODULE(_C, m) {
   torch_npu::bind_reports(m);
   torch_npu::bind_memory(m);
   torch_npu::bind_compiled(m);
+  torch_npu::bind_graph(m);
 }

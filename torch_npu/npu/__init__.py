@@ -26,6 +26,13 @@ from torch_npu.npu.device import (
     set_device,
     synchronize,
 )
+from torch_npu.npu.graphs import (
+    NPUGraph,
+    graph,
+    graph_pool_handle,
+    is_current_stream_capturing,
+    make_graphed_callables,
+)
 from torch_npu.npu.memory import (
     empty_cache,
     get_per_process_memory_fraction,
@@ -72,11 +79,6 @@ from torch_npu.npu.streams import (
 __all__ = [name for name in globals() if not name.startswith("_")]
 
 globals().update(legacy.types())
-
-
-def is_current_stream_capturing() -> bool:
-    """Graphs are not recorded on this device."""
-    return False
 
 
 def __getattr__(name: str):

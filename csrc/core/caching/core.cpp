@@ -18,7 +18,8 @@ CachingCore::~CachingCore() {
 }
 
 StreamPool& CachingCore::find_pool(npu_stream* stream) {
-  auto& pool = pools_[stream];
+  const auto to = redirected_.find(stream);
+  auto& pool = to == redirected_.end() ? pools_[stream] : private_pools_.at(to->second).of_stream[stream];
   if (!pool) {
     pool = std::make_unique<StreamPool>();
     pool->core = this;
@@ -212,6 +213,24 @@ Block* CachingCore::find(npu_addr addr) {
     if (addr < block->addr + block->size) return block->state == State::kAllocated ? block : nullptr;
   }
   return nullptr;
+}
+
+void CachingCore::begin_pool(PoolId id, npu_stream* stream) {
+  std::lock_guard lock(lock_);
+  ++private_pools_[id].holders;
+  redirected_[stream] = id;
+  last_pool_ = nullptr;
+}
+
+void CachingCore::end_pool(npu_stream* stream) {
+  std::lock_guard lock(lock_);
+  redirected_.erase(stream);
+  last_pool_ = nullptr;
+}
+
+void CachingCore::release_pool(PoolId id) {
+  std::lock_guard lock(lock_);
+  --private_pools_.at(id).holders;
 }
 
 void CachingCore::set_limit(uint64_t bytes) {

@@ -6,6 +6,9 @@
 // statistics. All else is best fit with splitting and merging in segments. Bins are merged before more memory is asked
 // of the driver.
 //
+// A private pool is memory that a captured graph refers to by address: what is allocated on a stream between begin_pool
+// and end_pool comes from there and goes back there, and nobody else gets it as long as the pool is held.
+//
 // Threads: every function may be called from any thread. Blocks belong to the caller between allocate and free.
 #pragma once
 #include <deque>
@@ -54,6 +57,12 @@ class CachingCore {
   // The block is used by work on this stream too. A stream of another device is fine.
   void record_stream(Block* block, const StreamUse& use);
 
+  // Requests on `stream` go to the private pool `id`, which is made if there is none, until end_pool. begin_pool also
+  // holds the pool; release_pool lets go of it. Memory of a pool that nobody holds can be given back to the driver.
+  void begin_pool(PoolId id, npu_stream* stream);
+  void end_pool(npu_stream* stream);
+  void release_pool(PoolId id);
+
   // Gives back to the driver what no tensor uses. Waits for streams whose memory is given back.
   void empty_cache();
 
@@ -80,6 +89,11 @@ class CachingCore {
   }
   StreamPool& find_pool(npu_stream* stream);
 
+  struct PrivatePool {
+    int holders = 0;
+    std::unordered_map<npu_stream*, std::unique_ptr<StreamPool>> of_stream;
+  };
+
   // core.cpp: blocks
   Block* allocate_slow(StreamPool& pool, uint64_t size, OutOfMemory* why);
   Block* take_fitting(StreamPool& pool, bool large, uint64_t size);
@@ -103,6 +117,7 @@ class CachingCore {
   bool within_limit(uint64_t more, OutOfMemory* why);
   void note_failure(npu_status status, OutOfMemory* why);
   void release_free();
+  void release_free(StreamPool& pool);
   void release_segment(Block* whole);
   void unmap_free(Segment* segment);
   void collect_garbage(uint64_t more);
@@ -142,6 +157,8 @@ class CachingCore {
   uint64_t limit_ = 0;
   uint64_t tick_ = 0;
   std::unordered_map<npu_stream*, std::unique_ptr<StreamPool>> pools_;
+  std::map<PoolId, PrivatePool> private_pools_;
+  std::unordered_map<npu_stream*, PoolId> redirected_;  // between begin_pool and end_pool
   std::map<npu_addr, Segment*> segments_;
   std::unordered_map<npu_stream*, PendingQueue> pending_;
   std::vector<npu_event*> spare_events_;

@@ -161,29 +161,45 @@ void CachingCore::empty_cache() {
 // Every block that fills its segment, and every free part of an expandable segment.
 void CachingCore::release_free() {
   if (pending_blocks_) poll_events();
-  for (auto& [stream, pool] : pools_) {
-    merge_bins(*pool);
-    bool waited = false;
-    const auto wait_once = [&, pool = pool.get()] {
-      if (!waited) wait_for(*pool);
-      waited = true;
-    };
-    for (auto& set : pool->free_blocks) {
-      std::vector<Block*> whole;
-      for (Block* block : set) {
-        if (!block->segment->expandable && !block->prev && !block->next) whole.push_back(block);
-      }
-      for (Block* block : whole) {
-        wait_once();
-        release_segment(block);
-      }
+  for (auto& [stream, pool] : pools_) release_free(*pool);
+  // Graphs know the addresses of pools that are held. Of others nothing stays but what tensors still use.
+  for (auto pool = private_pools_.begin(); pool != private_pools_.end();) {
+    if (pool->second.holders > 0) {
+      ++pool;
+      continue;
     }
-    for (auto& segments : pool->expandable) {
-      const std::vector<Segment*> all = segments;
-      for (Segment* segment : all) {
-        wait_once();
-        unmap_free(segment);
-      }
+    std::erase_if(pool->second.of_stream, [&](auto& entry) {
+      release_free(*entry.second);
+      return std::none_of(segments_.begin(), segments_.end(),
+                          [&](const auto& segment) { return segment.second->pool == entry.second.get(); });
+    });
+    pool = pool->second.of_stream.empty() ? private_pools_.erase(pool) : std::next(pool);
+  }
+  last_pool_ = nullptr;
+}
+
+void CachingCore::release_free(StreamPool& pool) {
+  merge_bins(pool);
+  bool waited = false;
+  const auto wait_once = [&] {
+    if (!waited) wait_for(pool);
+    waited = true;
+  };
+  for (auto& set : pool.free_blocks) {
+    std::vector<Block*> whole;
+    for (Block* block : set) {
+      if (!block->segment->expandable && !block->prev && !block->next) whole.push_back(block);
+    }
+    for (Block* block : whole) {
+      wait_once();
+      release_segment(block);
+    }
+  }
+  for (auto& segments : pool.expandable) {
+    const std::vector<Segment*> all = segments;
+    for (Segment* segment : all) {
+      wait_once();
+      unmap_free(segment);
     }
   }
 }

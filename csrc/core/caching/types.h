@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "npu/runtime.h"
@@ -18,6 +19,9 @@ struct Config {
   double garbage_collection_threshold = 0;  // 0: never
   bool expandable_segments = false;         // ignored where the driver has no range functions
 };
+
+// Names a private pool, as c10::MempoolId_t does.
+using PoolId = std::pair<uint64_t, uint64_t>;
 
 struct Stat {
   int64_t current = 0, peak = 0, allocated = 0, freed = 0;

@@ -229,6 +229,39 @@ void statistics_can_be_reset() {
   EXPECT(f.core.stats().allocation.of[0].freed == 1 && f.core.stats().allocation.of[0].current == 0);
 }
 
+void a_private_pool_keeps_its_memory_while_it_is_held() {
+  Fixture f;
+  const PoolId pool{1, 0};
+  f.core.free(f.get(4096));
+  f.core.begin_pool(pool, f.stream);
+  Block* inside = f.get(4096);
+  const npu_addr address = inside->addr;
+  EXPECT(f.core.stats().num_device_alloc == 2);  // not the memory that was freed outside
+  f.core.free(inside);
+  inside = f.get(4000);
+  EXPECT(inside->addr == address);
+  f.core.end_pool(f.stream);
+  f.core.free(inside);
+  Block* outside = f.get(4096);
+  EXPECT(outside->addr != address);
+  f.core.empty_cache();
+  EXPECT(f.core.stats().segment.of[0].current == 2);  // one in use, one held
+  f.core.begin_pool(pool, f.stream);                  // a second graph, the same pool
+  EXPECT(f.get(4096)->addr == address);
+  f.core.end_pool(f.stream);
+  f.core.release_pool(pool);
+  f.core.empty_cache();
+  EXPECT(f.core.stats().segment.of[0].current == 2);
+  f.core.release_pool(pool);
+  f.core.empty_cache();
+  EXPECT(f.core.stats().segment.of[0].current == 2);  // a tensor still has it
+  f.core.free(f.core.find(address));
+  f.core.empty_cache();
+  EXPECT(f.core.stats().segment.of[0].current == 1);
+  check_consistent(f.core);
+  f.core.free(outside);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -251,6 +284,7 @@ int main(int argc, char** argv) {
   RUN(garbage_is_collected_oldest_first());
   RUN(expandable_segments_grow_in_place());
   RUN(statistics_can_be_reset());
+  RUN(a_private_pool_keeps_its_memory_while_it_is_held());
   RUN(random_sequences_lose_nothing(false));
   RUN(random_sequences_lose_nothing(true));
   for (int k = 1; k < argc; ++k) run(argv[k], [&] { random_sequences_on(argv[k]); });

@@ -43,6 +43,9 @@ struct Shared {
 void random_walk(Shared& s, int steps, unsigned seed) {
   std::mt19937_64 random(seed);
   const auto below = [&](uint64_t n) { return random() % n; };
+  npu_stream* own = s.streams[seed % s.streams.size()];  // threads have different ones
+  const PoolId pool{seed % 2, 9};                        // shared by half of them
+  bool capturing = false;
   std::vector<Block*> mine;
   const auto drop = [&](size_t k) {
     Block* block = mine[k];
@@ -81,11 +84,22 @@ void random_walk(Shared& s, int steps, unsigned seed) {
     } else if (dice < 995) {
       if (!mine.empty()) EXPECT(s.core->find(mine[0]->addr + mine[0]->size - 1) == mine[0]);
       check_snapshot(s.core->snapshot());
-    } else {
+    } else if (dice < 997) {
       s.core->empty_cache();
+    } else if (capturing) {
+      s.core->end_pool(own);
+      s.core->release_pool(pool);
+      capturing = false;
+    } else {
+      s.core->begin_pool(pool, own);
+      capturing = true;
     }
   }
   while (!mine.empty()) drop(mine.size() - 1);
+  if (capturing) {
+    s.core->end_pool(own);
+    s.core->release_pool(pool);
+  }
 }
 
 void random_sequences(Shared& s, unsigned seed) {
