@@ -25,11 +25,13 @@ each:
   %2 = sub %1, %max
   %3 = exp %2
   %sum = fold sum %3
+row:
+  %scale = reciprocal %sum
 each:
   %4 = load x : $t
   %5 = sub %4, %max
   %6 = exp %5
-  %7 = div %6, %sum
+  %7 = mul %6, %scale
   store out, %7
 )");
 
@@ -45,9 +47,11 @@ each:
   %3 = exp %2
   store out, %3
   %sum = fold sum %3
+row:
+  %scale = reciprocal %sum
 each:
   %4 = load out : $t
-  %5 = div %4, %sum
+  %5 = mul %4, %scale
   store out, %5
 )");
 

@@ -91,7 +91,6 @@ void run_group(Frame& f, const Group& group, const Tile& tile) {
   }
   const std::vector<int>& written = folds ? group.stored : group.outputs;
   const int outputs = static_cast<int>(written.size());
-  const Code& code = folds ? *group.folding : *group.code;
   Copies copies[kLoopPointers];
   const char* base[kLoopPointers];
   int64_t row_step[kLoopPointers];
@@ -125,13 +124,20 @@ void run_group(Frame& f, const Group& group, const Tile& tile) {
   const size_t sums = folds ? group.folds.size() : 0;
   double* totals[NPU_MAX_FOLDS];
   for (size_t k = 0; k < sums; ++k) {
-    const int id = plan.ops[group.folds[k]].a;
-    char* slot = f.slot(plan.ops[id].slot);
+    const int fold = group.folds[k];
+    char* slot = f.slot(plan.ops[fold].slot);
     totals[k] = reinterpret_cast<double*>(slot);
     std::fill_n(totals[k], rows + 1, 0.0);
     *totals[k]++ = static_cast<double>(rows);
-    f.val[id] = {slot, false, kTotals};
+    f.val[fold] = {slot, false, kTotals};
   }
+  // A loop can stream whole lines of memory itself; else its results go out piece by piece.
+  bool lines = streams && group.streaming && !folds && (rows == 1 || n % kLanes == 0);
+  for (int k = 0; k < outputs && lines; ++k)
+    lines = stream[k].at && !stream[k].convert && reinterpret_cast<uintptr_t>(stream[k].at) % 64 == 0;
+  for (int k = 0; k < outputs && lines; ++k) out[k] = stream[k].at;
+  streams &= !lines;
+  const Code& code = folds ? *group.folding : lines ? *group.streaming : *group.code;
   const int64_t piece = streams ? kStreamBlock / 4 : n;
   int64_t done = 0;  // streamed
   for (int64_t r = 0; r < rows; ++r) {
@@ -153,7 +159,6 @@ void run_group(Frame& f, const Group& group, const Tile& tile) {
     }
   }
   // Folds may stand before the loop, so it does for them what the interpreter does elsewhere.
-  for (int fold : group.others) spread(f, plan.ops[fold].a, tile);
   if (!folds)
     for (int fold : group.folds) spread(f, plan.ops[fold].a, tile);
 }

@@ -165,7 +165,7 @@ void accumulate_plain(const Kernels& k, const FoldPlan& fold, Acc& acc, const ch
     const int64_t m = std::min(kPlainBlock, n - i);
     if (fold.kind == NPU_FOLD_WELFORD) {
       double mean, m2;
-      k.moments[cls](&mean, &m2, from, m, next && i + m < n ? from + (m << log_size) : next);
+      k.moments[cls](&mean, &m2, from, m, i + m < n ? from + (m << log_size) : next);
       welford_merge(acc.member, mean, m2, static_cast<double>(m));
       continue;
     }
@@ -198,10 +198,11 @@ void accumulate(Frame& f, const FoldPlan& fold, Acc* acc, int64_t rows, int64_t 
   const Op& op = f.plan->ops[fold.at];
   const int64_t n = rows * cols;
   const uint16_t ids[] = {op.a, op.b, op.c};
-  if (f.val[op.a].axis == kTotals) {
-    const double* totals = reinterpret_cast<const double*>(f.val[op.a].ptr);
+  if (f.val[fold.at].axis == kTotals) {
+    const double* totals = reinterpret_cast<const double*>(f.val[fold.at].ptr);
     const int64_t count = static_cast<int64_t>(*totals++);
     for (int64_t r = 0; r < count; ++r) acc[rows == 1 ? 0 : r].sum += totals[r];
+    f.val[fold.at] = {};
     return;
   }
   const Ref mask = op.mask == NPU_NO_VALUE ? Ref{} : f.val[op.mask];

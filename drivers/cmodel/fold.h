@@ -43,6 +43,8 @@ struct Lanes {
 bool lanes_fold_rows(const Kernels& k, const FoldPlan& fold);
 void accumulate_rows(Frame& frame, const FoldPlan& fold, Lanes& lanes, const char* values, int64_t stride, int64_t rows,
                      const Tile& tile, int64_t tile_stride);
+// Behind steps that were added to `partial` of an F32 sum, at most 64 at once: keeps long sums accurate.
+void settle(Frame& frame, const FoldPlan& fold, Lanes& lanes, int64_t n);
 bool lanes_can(const FoldPlan& fold, const Op& op);  // else use Acc
 void begin(Frame& frame, const FoldPlan& fold, Lanes& lanes, int64_t n);
 void accumulate(Frame& frame, const FoldPlan& fold, Lanes& lanes, int64_t n);

@@ -57,6 +57,10 @@ void flush(Frame& f, const FoldPlan& fold, Lanes& lanes, int64_t n) {
 
 }  // namespace
 
+void settle(Frame& f, const FoldPlan& fold, Lanes& lanes, int64_t n) {
+  if (lanes.steps - lanes.flushed >= kFlushSteps) flush(f, fold, lanes, n);
+}
+
 bool lanes_fold_rows(const Kernels& k, const FoldPlan& fold) {
   return fold.kind <= NPU_FOLD_XOR && k.fold_rows[fold.kind][type_class(fold.member_dtype[0])];
 }
@@ -73,7 +77,7 @@ void accumulate_rows(Frame& f, const FoldPlan& fold, Lanes& lanes, const char* v
              values + (r * stride + t * tile_stride) * (int64_t{1} << log_size), stride, m, tile.cols);
     r += m;
     lanes.steps += m;
-    if (sums && lanes.steps - lanes.flushed >= kFlushSteps) flush(f, fold, lanes, tile.n);
+    if (sums) settle(f, fold, lanes, tile.n);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "drivers/cmodel/jit_encoder.h"
+#include "drivers/cmodel/jit_functions.h"
 #include "drivers/cmodel/kernels.h"
 
 namespace cmodel {
@@ -65,6 +66,9 @@ bool can_compile(const npu_instr& in, int type) {
     case NPU_OP_GT:
     case NPU_OP_GE:
     case NPU_OP_ISNAN:
+    case NPU_OP_EXP:
+    case NPU_OP_SIGMOID:
+    case NPU_OP_ERF:
       return type == NPU_F32;
     case NPU_OP_AND:
     case NPU_OP_OR:
@@ -86,42 +90,50 @@ constexpr int kFirstSaved = 6;  // of these, rbx and what follows belong to the 
 constexpr int kRdi = 7, kRsi = 6, kRdx = 2;
 constexpr int kTailMask = 1, kSpareMask = 7, kSpare = 31;  // k1, k7, zmm31
 
+enum class Form { kPlain, kStreaming, kFolding, kColumns };
+
 class Compiler {
  public:
-  Compiler(const std::vector<npu_instr>& in, const Group& group, const std::vector<int>& outputs,
-           const std::vector<int>& folds)
-      : in_(in), group_(group), outputs_(outputs), folds_(folds) {
+  Compiler(const std::vector<npu_instr>& in, const Group& group, Form form)
+      : in_(in),
+        group_(group),
+        form_(form),
+        outputs_(form == Form::kFolding   ? group.stored
+                 : form == Form::kColumns ? none_
+                                          : group.outputs),
+        folds_(form == Form::kFolding || form == Form::kColumns ? group.folds : none_) {
     last_.assign(in.size(), -1);
     place_.assign(in.size(), -1);
     for (int i : group.members) each_argument(in[i], [&](int id) { last_[id] = i; });
-    for (int i : outputs) last_[i] = static_cast<int>(in.size());
+    for (int i : outputs_) last_[i] = static_cast<int>(in.size());
     for (int i : group.constants) last_[i] = static_cast<int>(in.size());
   }
 
-  bool run(std::vector<uint8_t>& code) {
+  std::unique_ptr<Code> run() {
     for (int k = 0; k < 31; ++k) free_values_.push_back(30 - k);
     for (int k = 6; k >= 2; --k) free_masks_.push_back(k);
-    const int pointers = static_cast<int>(group_.inputs.size() + outputs_.size());
-    const int saved = std::max(pointers, kFirstSaved);
+    const bool columns = form_ == Form::kColumns;
+    const size_t pointers = group_.inputs.size() + (columns ? folds_.size() : outputs_.size());
+    if (pointers > kLoopPointers) return nullptr;
+    const int saved = std::max(static_cast<int>(pointers), kFirstSaved);
     for (int k = kFirstSaved; k < saved; ++k) e_.push(kPointerRegister[k]);
-    for (int k = 0; k < pointers; ++k) e_.load_pointer(kPointerRegister[k], kRdi, 8 * k);
+    for (size_t k = 0; k < pointers; ++k) e_.load_pointer(kPointerRegister[k], kRdi, static_cast<int32_t>(8 * k));
     for (size_t k = 0; k < group_.constants.size(); ++k) {
       const int reg = take(free_values_);
       place_[group_.constants[k]] = reg;
       if (reg >= 0) e_.broadcast(reg, kRsi, constant_at(k));
     }
-    sign_ = fixed(needs({NPU_OP_NEG, NPU_OP_ABS}), 0x80000000u);
     one_ = fixed(needs({NPU_OP_RSQRT, NPU_OP_RECIPROCAL}), 0x3f800000u);
     bool bytes = false;
     for (int i : outputs_) bytes |= in_[i].dtype == NPU_BOOL;
     ones_ = fixed(bytes, 0x01010101u);
     for (size_t k = 0; k < folds_.size(); ++k) sums_.push_back(fixed(true, 0));
-    if (failed_) return false;
+    if (failed_) return nullptr;
     e_.compare(kRdx, 16);
     const size_t short_one = e_.jump(Encoder::kLess);
     const size_t top = e_.code.size();
-    body(0);
-    step();
+    columns ? column(0) : body(0);
+    columns ? turn() : step();
     e_.sub(kRdx, 16);
     e_.compare(kRdx, 16);
     e_.jump(Encoder::kNotLess, top);
@@ -129,13 +141,12 @@ class Compiler {
     e_.compare(kRdx, 0);
     const size_t done = e_.jump(Encoder::kEqual);
     e_.mask_of_rest();
-    body(kTailMask);
+    columns ? column(kTailMask) : body(kTailMask);
     e_.land(done);
-    for (size_t k = 0; k < folds_.size(); ++k) e_.store_at(kRsi, sums_at(k), sums_[k]);
+    for (size_t k = 0; k < folds_.size() && !columns; ++k) e_.store_at(kRsi, sums_at(k), sums_[k]);
     for (int k = saved - 1; k >= kFirstSaved; --k) e_.pop(kPointerRegister[k]);
     e_.finish();
-    code = std::move(e_.code);
-    return !failed_;
+    return failed_ ? nullptr : Code::make(e_.code);
   }
 
  private:
@@ -183,8 +194,35 @@ class Compiler {
       e_.test_bytes(reg, kSpare);
     } else {
       e_.load(reg, pointer, mask);
+      add_up(id, mask);
     }
     return reg;
+  }
+
+  void add_up(int id, int mask) {
+    for (size_t k = 0; k < folds_.size(); ++k)
+      if (in_[folds_[k]].a == id) e_.op(Encoder::kAdd, sums_[k], sums_[k], place_[id], mask);
+  }
+
+  // All folded points of sixteen columns.
+  void column(int mask) {
+    const size_t inputs = group_.inputs.size();
+    for (size_t k = 0; k < folds_.size(); ++k) e_.load(sums_[k], kPointerRegister[inputs + k], mask);
+    e_.load_pointer(kRdi, kRsi, static_cast<int32_t>(offsetof(LoopArguments, points)));
+    const size_t top = e_.code.size();
+    body(mask);
+    add_to_inputs(offsetof(LoopArguments, step));
+    e_.sub(kRdi, 1);
+    e_.jump(Encoder::kNotEqual, top);
+    for (size_t k = 0; k < folds_.size(); ++k) e_.store(kPointerRegister[inputs + k], sums_[k], mask);
+  }
+  void turn() {
+    add_to_inputs(offsetof(LoopArguments, turn));
+    for (size_t k = 0; k < folds_.size(); ++k) e_.add(kPointerRegister[group_.inputs.size() + k], 64);
+  }
+  void add_to_inputs(size_t offset) {
+    for (size_t k = 0; k < group_.inputs.size(); ++k)
+      e_.add_memory(kPointerRegister[k], kRsi, static_cast<int32_t>(offset + 8 * k));
   }
 
   void body(int mask) {
@@ -196,8 +234,7 @@ class Compiler {
       if (failed_) return;
       place_[i] = to;
       emit(in, to, arg[0], arg[1], arg[2]);
-      for (size_t k = 0; k < folds_.size(); ++k)
-        if (in_[folds_[k]].a == i) e_.op(Encoder::kAdd, sums_[k], sums_[k], to, mask);
+      add_up(i, mask);
       each_argument(in, [&](int id) { release(id, i); });
       release(i, i);  // a value that nobody reads
     }
@@ -207,6 +244,8 @@ class Compiler {
       if (in_[i].dtype == NPU_BOOL) {
         e_.keep_bytes(kSpare, ones_, place_[i]);
         e_.store_bytes(pointer, kSpare, mask);
+      } else if (form_ == Form::kStreaming && mask == 0) {
+        e_.stream(pointer, place_[i]);
       } else {
         e_.store(pointer, place_[i], mask);
       }
@@ -224,11 +263,9 @@ class Compiler {
   }
 
   void step() {
-    const size_t inputs = group_.inputs.size();
-    for (size_t k = 0; k < inputs; ++k)
-      e_.add_memory(kPointerRegister[k], kRsi, static_cast<int32_t>(offsetof(LoopArguments, step) + 8 * k));
+    add_to_inputs(offsetof(LoopArguments, step));
     for (size_t k = 0; k < outputs_.size(); ++k)
-      e_.add(kPointerRegister[inputs + k], in_[outputs_[k]].dtype == NPU_BOOL ? 16 : 64);
+      e_.add(kPointerRegister[group_.inputs.size() + k], in_[outputs_[k]].dtype == NPU_BOOL ? 16 : 64);
   }
 
   // min and max of the processor return their second argument if either is NaN or both are zeros. The result is b
@@ -261,9 +298,9 @@ class Compiler {
       case NPU_OP_FMAX:
         return extreme(Encoder::kMax, to, a, b, a);
       case NPU_OP_NEG:
-        return e_.op(Encoder::kXor, to, a, sign_);
+        return e_.op_bits(Encoder::kXor, to, a, 0x80000000u);
       case NPU_OP_ABS:
-        return e_.op(Encoder::kAndNot, to, sign_, a);
+        return e_.op_bits(Encoder::kAnd, to, a, 0x7fffffffu);
       case NPU_OP_SQRT:
         return e_.op(Encoder::kSqrt, to, 0, a);
       case NPU_OP_RSQRT:
@@ -302,38 +339,46 @@ class Compiler {
         return e_.mask(Encoder::kMaskXor, to, a, b);
       case NPU_OP_NOT:
         return e_.mask(Encoder::kMaskNot, to, a, a);
-      default:  // where
+      case NPU_OP_WHERE:
         return e_.op(Encoder::kBlend, to, c, b, a);
+      default:
+        return function(in.op, to, a);
     }
+  }
+
+  void function(int op, int to, int x) {
+    int temporaries[kMostTemporaries];
+    const int count = temporaries_of(op);
+    for (int k = 0; k < count; ++k) temporaries[k] = take(free_values_);
+    if (failed_) return;
+    emit_function(e_, op, to, x, temporaries, kSpareMask);
+    free_values_.insert(free_values_.end(), temporaries, temporaries + count);
   }
 
   const std::vector<npu_instr>& in_;
   const Group& group_;
+  const Form form_;
+  const std::vector<int> none_;
   const std::vector<int>&outputs_, &folds_;
   std::vector<int> sums_;  // registers, of each fold
   Encoder e_;
   std::vector<int> last_, place_;
   std::vector<int> free_values_, free_masks_;
-  int sign_ = -1, one_ = -1, ones_ = -1;
+  int one_ = -1, ones_ = -1;
   bool failed_ = false;
 };
 
 }  // namespace
 
-bool compile(const std::vector<npu_instr>& in, Group& group) {
-  if (group.inputs.size() + group.outputs.size() > kLoopPointers || group.constants.size() > kLoopConstants)
-    return false;
-  std::vector<uint8_t> code;
-  if (!Compiler(in, group, group.outputs, {}).run(code)) return false;
-  group.code = Code::make(code);
+bool compile(const std::vector<npu_instr>& in, Group& group, bool streams) {
+  if (group.constants.size() > kLoopConstants) return false;
+  group.code = Compiler(in, group, Form::kPlain).run();
   if (!group.code) return false;
+  if (streams) group.streaming = Compiler(in, group, Form::kStreaming).run();
   if (group.folds.empty()) return true;
-  if (Compiler(in, group, group.stored, group.folds).run(code)) group.folding = Code::make(code);
-  if (!group.folding) {
-    group.others.insert(group.others.end(), group.folds.begin(), group.folds.end());
-    group.folds.clear();
-  }
-  return true;
+  group.folding = Compiler(in, group, Form::kFolding).run();
+  if (group.stored.empty()) group.columns = Compiler(in, group, Form::kColumns).run();
+  return group.folding != nullptr;
 }
 
 }  // namespace cmodel

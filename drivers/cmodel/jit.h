@@ -19,6 +19,10 @@ struct LoopArguments {
   int64_t step[kLoopPointers];  // of inputs, in bytes per 16 points: 0 for sixteen copies of one value
   float constant[kLoopConstants];
   float sums[NPU_MAX_FOLDS][16];  // of each fold; written, not added to
+  // Of columns: `step` is that of inputs per folded point, of which there are `points`, and `turn` leads from behind
+  // the last of them to the next sixteen columns. Behind the inputs: what the sums are added to.
+  int64_t points;
+  int64_t turn[kLoopPointers];
 };
 
 class Code {
@@ -40,18 +44,22 @@ class Code {
 struct Group {
   std::vector<int> members, inputs, constants, outputs;  // instructions; outputs are members that others read
   std::unique_ptr<Code> code;
-  // A second loop that adds up what F32 sums fold, instead of writing it: for rows that are folded one by one.
-  std::vector<int> folds;   // whose arguments nobody else reads
-  std::vector<int> stored;  // the outputs that are none of these
-  std::vector<int> others;  // sums of outputs that have other readers too
+  // The same, with results that bypass the caches; null if not all of them are F32 that nobody but a store reads.
+  std::unique_ptr<Code> streaming;
+  // A second loop that adds up what F32 sums fold: for rows that are folded one by one. It writes no values that
+  // nobody else reads.
+  std::vector<int> folds;   // of members, and of inputs
+  std::vector<int> stored;  // the outputs that others than these read
   std::unique_ptr<Code> folding;
+  // A third one for columns, if nothing else is written: sixteen of them at once, one folded point after the other.
+  std::unique_ptr<Code> columns;
   int at() const { return members.back(); }
 };
 
 bool can_compile();                               // on this processor
 bool can_compile(const npu_instr& in, int type);  // `type`: of its first argument
-// Fills group.code, and group.folding if there are folds. False: more values at once than there are registers, or no
-// memory to execute.
-bool compile(const std::vector<npu_instr>& in, Group& group);
+// Fills group.code and the other forms. False: more values at once than there are registers, or no memory to execute.
+// `streams`: the outputs may bypass the caches.
+bool compile(const std::vector<npu_instr>& in, Group& group, bool streams);
 
 }  // namespace cmodel

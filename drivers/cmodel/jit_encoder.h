@@ -1,7 +1,9 @@
 // Encodes the few x86-64 instructions that compiled loops are made of: AVX-512 on 16 F32 values, masks, and the
-// pointers around them.
+// pointers around them. Numbers and tables that instructions read lie behind the code.
 #pragma once
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
 #include <vector>
 
@@ -19,8 +21,12 @@ class Encoder {
   };
   static constexpr Code kAdd{k0F, kNo, 0x58}, kMul{k0F, kNo, 0x59}, kSub{k0F, kNo, 0x5c}, kDiv{k0F, kNo, 0x5e},
       kMin{k0F, kNo, 0x5d}, kMax{k0F, kNo, 0x5f}, kSqrt{k0F, kNo, 0x51}, kMove{k0F, kNo, 0x28}, kXor{k0F, k66, 0xef},
-      kAndNot{k0F, k66, 0xdf}, kFma231{k0F38, k66, 0xb8}, kBlend{k0F38, k66, 0x65}, kRound{k0F3A, k66, 0x08},
-      kCompare{k0F, kNo, 0xc2};
+      kAndNot{k0F, k66, 0xdf}, kAnd{k0F, k66, 0xdb}, kOr{k0F, k66, 0xeb}, kFma231{k0F38, k66, 0xb8},
+      kFma213{k0F38, k66, 0xa8}, kFnma231{k0F38, k66, 0xbc}, kScale{k0F38, k66, 0x2c}, kBlend{k0F38, k66, 0x65},
+      kRound{k0F3A, k66, 0x08}, kCompare{k0F, kNo, 0xc2}, kToInt{k0F, kF3, 0x5b}, kPermute{k0F38, k66, 0x16},
+      kBroadcast{k0F38, k66, 0x18};
+  // Into mask registers: where all bits of first & second are 0; the highest bits of `second`.
+  static constexpr Code kTestNone{k0F38, kF3, 0x27}, kSigns{k0F38, kF3, 0x39};
 
   // reg = op(first, second); unary ones take `second` only. With a mask, elements outside it stay (or, zeroing, are 0).
   void op(Code code, int reg, int first, int second, int mask = 0, bool zero = false) {
@@ -32,9 +38,31 @@ class Encoder {
     op(code, reg, first, second, mask);
     byte(imm);
   }
+  // The second argument is one number for all, or sixteen floats of a table, behind the code.
+  void op_number(Code code, int reg, int first, float number) {
+    uint32_t bits;
+    std::memcpy(&bits, &number, sizeof bits);
+    op_bits(code, reg, first, bits);
+  }
+  void op_bits(Code code, int reg, int first, uint32_t bits) {
+    const auto found = std::find(numbers_.begin(), numbers_.end(), bits);
+    const size_t at = static_cast<size_t>(found - numbers_.begin());
+    if (found == numbers_.end()) numbers_.push_back(bits);
+    // vbroadcastss takes one number as it is.
+    behind(code, reg, first, code.opcode != kBroadcast.opcode, {0, 4 * at, false});
+  }
+  void op_table(Code code, int reg, int first, const float* table) {
+    const auto found = std::find(tables_.begin(), tables_.end(), table);
+    const size_t at = static_cast<size_t>(found - tables_.begin());
+    if (found == tables_.end()) tables_.push_back(table);
+    behind(code, reg, first, false, {0, 64 * at, true});
+  }
+
   // Sixteen floats, or sixteen bytes, at the address in general register `base`.
   void load(int reg, int base, int mask) { memory(k0F, kNo, 0x10, reg, base, 0, mask, true, 2); }
   void store(int base, int reg, int mask) { memory(k0F, kNo, 0x11, reg, base, 0, mask, false, 2); }
+  // Past the caches; the address is a multiple of 64.
+  void stream(int base, int reg) { memory(k0F, kNo, 0x2b, reg, base, 0, 0, false, 2); }
   void store_at(int base, int32_t offset, int reg) { memory(k0F, kNo, 0x11, reg, base, offset, 0, false, 2); }
   void load_bytes(int reg, int base, int mask) { memory(k0F, kF2, 0x6f, reg, base, 0, mask, true, 0); }
   void store_bytes(int base, int reg, int mask) { memory(k0F, kF2, 0x7f, reg, base, 0, mask, false, 0); }
@@ -92,9 +120,20 @@ class Encoder {
     bytes({0xc4, 0xe2, 0x68, 0xf5, 0xff});  // bzhi edi, edi, edx
     bytes({0xc5, 0xf8, 0x92, 0xcf});        // kmovw k1, edi
   }
-  void finish() { bytes({0xc5, 0xf8, 0x77, 0xc3}); }  // vzeroupper, ret
+  void finish() {
+    bytes({0xc5, 0xf8, 0x77, 0xc3});  // vzeroupper, ret
+    code.resize((code.size() + 63) / 64 * 64);
+    const size_t tables = code.size();
+    for (const float* table : tables_) {
+      const auto* from = reinterpret_cast<const uint8_t*>(table);
+      code.insert(code.end(), from, from + 64);
+    }
+    const size_t numbers = code.size();
+    for (uint32_t bits : numbers_) word(static_cast<int32_t>(bits));
+    for (const Behind& b : behind_) set_distance(b.from, (b.table ? tables : numbers) + b.offset);
+  }
 
-  enum Condition : uint8_t { kLess = 0x8c, kNotLess = 0x8d, kEqual = 0x84 };
+  enum Condition : uint8_t { kLess = 0x8c, kNotLess = 0x8d, kEqual = 0x84, kNotEqual = 0x85 };
   // A jump to `target`, or to a place that land() sets later: returns where the distance is.
   size_t jump(Condition condition, size_t target = 0) {
     bytes({0x0f, condition, 0, 0, 0, 0});
@@ -120,14 +159,28 @@ class Encoder {
     bytes({static_cast<uint8_t>(0x48 | reg >> 3), 0x83, static_cast<uint8_t>(0xc0 | extension << 3 | (reg & 7)),
            static_cast<uint8_t>(by)});
   }
+  // An instruction's second argument in the memory behind the code, `offset` bytes into the tables or the numbers. The
+  // distance counts from the end of the instruction, which is the end of the distance.
+  struct Behind {
+    size_t from, offset;
+    bool table;
+  };
+  void behind(Code code_of, int reg, int first, bool one, Behind where) {
+    evex(code_of.map, code_of.prefix, reg, first, 0, 0, false, 2, one);
+    byte(code_of.opcode);
+    byte(static_cast<uint8_t>((reg & 7) << 3 | 5));
+    where.from = code.size();
+    behind_.push_back(where);
+    word(0);
+  }
   // `rm` is a vector register (5 bits, its highest in X) or the base of an address (4 bits). length: 0 is 128 bits, 2
-  // is 512.
-  void evex(Map map, Prefix prefix, int reg, int vvvv, int rm, int mask, bool zero, int length) {
+  // is 512. one: the argument in memory is one number for all.
+  void evex(Map map, Prefix prefix, int reg, int vvvv, int rm, int mask, bool zero, int length, bool one = false) {
     byte(0x62);
     byte(static_cast<uint8_t>((reg & 8 ? 0 : 0x80) | (rm & 16 ? 0 : 0x40) | (rm & 8 ? 0 : 0x20) |
                               (reg & 16 ? 0 : 0x10) | map));
     byte(static_cast<uint8_t>((~vvvv & 15) << 3 | 4 | prefix));
-    byte(static_cast<uint8_t>((zero ? 0x80 : 0) | length << 5 | (vvvv & 16 ? 0 : 8) | mask));
+    byte(static_cast<uint8_t>((zero ? 0x80 : 0) | length << 5 | (one ? 0x10 : 0) | (vvvv & 16 ? 0 : 8) | mask));
   }
   void modrm_reg(int reg, int rm) { byte(static_cast<uint8_t>(0xc0 | (reg & 7) << 3 | (rm & 7))); }
   void modrm_memory(int reg, int base, int32_t offset) {
@@ -142,6 +195,10 @@ class Encoder {
     byte(opcode);
     modrm_memory(reg, base, offset);
   }
+
+  std::vector<const float*> tables_;
+  std::vector<uint32_t> numbers_;
+  std::vector<Behind> behind_;
 };
 
 }  // namespace cmodel

@@ -31,8 +31,6 @@ inline float nearest(float x) {
   return (x + 12582912.0f) - 12582912.0f;
 }
 
-constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f, kLog2E = 1.44269504f;
-
 // (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2
 inline float exp_tail(float r) {
   float p = 1.991699334e-04f;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "drivers/cmodel/function_tables.h"
 #include "drivers/cmodel/kernels.h"
 
 // Vectors wider than the level's registers never cross a call that is not inlined.
@@ -157,8 +158,8 @@ void set_folds(Kernels& t, TypeClass c) {
   using U = typename UnsignedOf<T>::type;
   t.fold[NPU_FOLD_SUM][c] = fold_wide<FoldSum, U>;
   t.fold[NPU_FOLD_PROD][c] = fold_wide<FoldProd, U>;
-  t.fold[NPU_FOLD_MAX][c] = fold_wide<FoldMax, T>;
-  t.fold[NPU_FOLD_MIN][c] = fold_wide<FoldMin, T>;
+  t.fold[NPU_FOLD_MAX][c] = fold_extreme<FoldMax, T>;
+  t.fold[NPU_FOLD_MIN][c] = fold_extreme<FoldMin, T>;
   t.fold_rows[NPU_FOLD_SUM][c] = fold_rows<FoldSum, U>;
   t.fold_rows[NPU_FOLD_MAX][c] = fold_rows<FoldMax, T>;
   t.fold_rows[NPU_FOLD_MIN][c] = fold_rows<FoldMin, T>;

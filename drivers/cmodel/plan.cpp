@@ -254,8 +254,11 @@ class Planner {
       plan_.ops[group.at()].step = Step::kGroup;
       plan_.ops[group.at()].d = static_cast<uint16_t>(g);
       for (int i : group.inputs) last_[i] = std::max(last_[i], group.at());
-      for (const auto* folds : {&group.folds, &group.others})
-        for (int i : *folds) plan_.ops[i].step = Step::kNothing;
+      // What a fold's loop has added up stands in a slot of the fold's own until the segment is through.
+      for (int i : group.folds) {
+        plan_.ops[i].step = Step::kNothing;
+        plan_.ops[i].slot = static_cast<int16_t>(plan_.slots++);
+      }
     }
   }
   bool has_group(const Segment& segment) const {
@@ -549,12 +552,10 @@ class Planner {
 
 // Passes over a tile.
 static int passes(const Plan& plan) {
-  int sums = 0;
-  for (const Group& group : plan.groups) sums += static_cast<int>(group.others.size());
-  return sums + static_cast<int>(std::count_if(plan.ops.begin(), plan.ops.end(), [](const Op& op) {
-           return op.step == Step::kCompute || op.step == Step::kNormalize || op.step == Step::kGroup ||
-                  op.step == Step::kFold;
-         }));
+  return static_cast<int>(std::count_if(plan.ops.begin(), plan.ops.end(), [](const Op& op) {
+    return op.step == Step::kCompute || op.step == Step::kNormalize || op.step == Step::kGroup ||
+           op.step == Step::kFold;
+  }));
 }
 
 std::shared_ptr<const Plan> make_plan(const npu::Program& program) {

@@ -24,7 +24,8 @@ bool is_constant(const npu_instr& in) {
 
 class Builder {
  public:
-  explicit Builder(const std::vector<npu_instr>& in) : in_(in), member_(in.size()), uses_(in.size()) {
+  explicit Builder(const std::vector<npu_instr>& in)
+      : in_(in), member_(in.size()), placed_(in.size()), uses_(in.size()) {
     for (size_t i = 0; i < in.size(); ++i)
       each_argument(in[i], [&](uint16_t id) { uses_[id].push_back(static_cast<int>(i)); });
   }
@@ -44,9 +45,9 @@ class Builder {
         member_[i] = true;
         continue;
       }
-      // Folds read what they fold when the segment is through.
+      // Folds read what they fold when the segment is through. What an open loop loads it can add up, too.
       if (in.op == NPU_OP_FOLD && npu::fold_kind(in) == NPU_FOLD_SUM && in.dtype == NPU_F32 &&
-          in.mask == NPU_NO_VALUE && member_[in.a]) {
+          in.mask == NPU_NO_VALUE && (member_[in.a] || loaded(in.a))) {
         folds_.push_back(static_cast<int>(i));
         continue;
       }
@@ -60,6 +61,11 @@ class Builder {
   }
 
  private:
+  bool loaded(int id) const {
+    if (in_[id].op != NPU_OP_LOAD || in_[id].dtype != NPU_F32) return false;
+    return std::any_of(uses_[id].begin(), uses_[id].end(), [&](int user) { return member_[user] != 0; });
+  }
+
   void close() {
     for (int i : open_) member_[i] = false;
     build(open_);
@@ -71,10 +77,12 @@ class Builder {
   void build(const std::vector<int>& members) {
     Group group = group_of(members);
     if (members.size() + group.folds.size() < 2) return;
-    if (compile(in_, group)) {
+    if (compile(in_, group, streams(group))) {
+      for (int i : group.folds) placed_[i] = true;
       groups_.push_back(std::move(group));
       return;
     }
+    if (members.size() < 2) return;
     const auto middle = members.begin() + static_cast<std::ptrdiff_t>(members.size() / 2);
     build({members.begin(), middle});
     build({middle, members.end()});
@@ -94,19 +102,23 @@ class Builder {
     for (int i : members)
       if (std::any_of(uses_[i].begin(), uses_[i].end(), [&](int user) { return !has(members, user); }))
         group.outputs.push_back(i);
-    // What only sums read need not be written down; each sum of a loop is of another value.
-    for (int i : folds_) {
-      const uint16_t id = in_[i].a;
-      const bool only =
-          std::all_of(uses_[id].begin(), uses_[id].end(), [&](int user) { return has(members, user) || user == i; });
-      if (has(members, id)) (only ? group.folds : group.others).push_back(i);
-    }
+    for (int i : folds_)
+      if (!placed_[i] && (has(members, in_[i].a) || has(group.inputs, in_[i].a))) group.folds.push_back(i);
     // Of two outputs that are stored to one place, the one that is stored last stays.
     std::stable_sort(group.outputs.begin(), group.outputs.end(), [&](int a, int b) { return stored(a) < stored(b); });
+    // What only sums read need not be written down.
     for (int i : group.outputs)
-      if (std::none_of(group.folds.begin(), group.folds.end(), [&](int fold) { return in_[fold].a == i; }))
+      if (!std::all_of(uses_[i].begin(), uses_[i].end(),
+                       [&](int user) { return has(members, user) || has(group.folds, user); }))
         group.stored.push_back(i);
     return group;
+  }
+
+  // Are all outputs F32 values that nobody reads but one store each?
+  bool streams(const Group& group) const {
+    return std::all_of(group.outputs.begin(), group.outputs.end(), [&](int i) {
+      return in_[i].dtype == NPU_F32 && uses_[i].size() == 1 && in_[uses_[i][0]].op == NPU_OP_STORE;
+    });
   }
 
   int stored(int id) const {
@@ -116,7 +128,7 @@ class Builder {
   }
 
   const std::vector<npu_instr>& in_;
-  std::vector<char> member_;
+  std::vector<char> member_, placed_;
   std::vector<std::vector<int>> uses_;
   std::vector<int> open_, folds_;
   std::vector<Group> groups_;

@@ -10,6 +10,7 @@
 #include "drivers/cmodel/exec.h"
 #include "drivers/cmodel/fold.h"
 #include "drivers/cmodel/pool.h"
+#include "drivers/cmodel/reduce_columns.h"
 
 namespace cmodel {
 namespace {
@@ -43,7 +44,11 @@ class Reduce {
     }
     extra_ = next - kTemps;
     streams_ = streamed_operands(job);
-    for (const Segment& segment : plan_.segments) each_ += segment.kind == NPU_SEGMENT_EACH;
+    for (const Segment& segment : plan_.segments) {
+      each_ += segment.kind == NPU_SEGMENT_EACH;
+      plain_.push_back(find_plain(segment));
+      columns_.push_back(sums_columns(job, segment, kept_, inner_));
+    }
   }
 
   void run() {
@@ -126,12 +131,20 @@ class Reduce {
   }
 
   // Does the segment only fold values that lie side by side in memory, in the type of the fold?
-  bool plain(const Segment& segment) const {
-    if (segment.plain_load == kNone || inner_.rank != 1) return false;
+  bool find_plain(const Segment& segment) const {
+    if (segment.plain_load == kNone || inner_.rank == 0) return false;
     const Op& load = plan_.ops[segment.plain_load];
     const Operand& operand = job_.operands[load.imm];
-    return !operand.immediate && operand.dtype == load.dtype && inner_.stride[0][load.view] == 1;
+    // What other operands do keeps dimensions apart that are one for this load. Coordinates follow one dimension.
+    if (segment.plain_index != kNone && inner_.rank != 1) return false;
+    int64_t next = 1;
+    for (int d = inner_.rank - 1; d >= 0; --d) {
+      if (inner_.stride[d][load.view] != next) return false;
+      next *= inner_.size[d];
+    }
+    return !operand.immediate && operand.dtype == load.dtype;
   }
+  bool plain(const Segment& segment) const { return plain_[static_cast<size_t>(&segment - plan_.segments.data())]; }
 
   const char* plain_values(const Segment& segment, const int64_t* offset) const {
     const Op& load = plan_.ops[segment.plain_load];
@@ -196,7 +209,11 @@ class Reduce {
                   const int64_t* base, int64_t row, Acc* acc) const {
     for (size_t k = 0; k < segment.folds.size(); ++k) begin(segment.folds[k], acc[k]);
     if (plain(segment)) {
-      const int64_t from = first * tiles.points(), to = std::min(inner_.total, last * tiles.points());
+      // Where dimensions stay apart, tiles differ in size.
+      const auto start = [&](int64_t tile) {
+        return inner_.rank == 1 ? std::min(inner_.total, tile * tiles.points()) : inner_.total * tile / tiles.count();
+      };
+      const int64_t from = start(first), to = start(last);
       const int log_size = log_size_of(segment.folds[0].member_dtype[0]);
       int64_t index = 0, step = 0;
       plain_index(segment, base, from, &index, &step);
@@ -362,7 +379,9 @@ class Reduce {
       each.position = row.position;
       std::memcpy(each.offset, row.offset, sizeof(int64_t) * static_cast<size_t>(views_));
       int64_t point[NPU_MAX_RANK] = {};
-      const bool whole = folds_rows(f, segment, row);
+      const bool columns = columns_[s] && row.rows == 1;
+      if (columns) sum_columns(f, segment, row, inner_, lanes);
+      const bool whole = !columns && folds_rows(f, segment, row);
       for (int64_t i = 0; i < inner_.total && whole; i += inner_.size[inner_.rank - 1]) {
         const Op& load = plan_.ops[segment.plain_load];
         std::memcpy(each.offset, row.offset, sizeof(int64_t) * static_cast<size_t>(views_));
@@ -371,7 +390,7 @@ class Reduce {
                         inner_.stride[inner_.rank - 1][load.view], inner_.size[inner_.rank - 1], row,
                         row.row_stride[load.view]);
       }
-      for (int64_t i = 0; i < inner_.total && !whole; ++i) {
+      for (int64_t i = 0; i < inner_.total && !whole && !columns; ++i) {
         run_tile(f, segment.begin, segment.end, each);
         for (size_t k = 0; k < segment.folds.size(); ++k) accumulate(f, segment.folds[k], lanes[k], row.n);
         for (int d = inner_.rank - 1; d >= 0; --d) {
@@ -397,7 +416,8 @@ class Reduce {
   bool lanes_ = true;
   int64_t block_ = kBlock;
   uint64_t streams_ = 0;
-  std::vector<int> results_;  // first temporary of each segment's folds
+  std::vector<int> results_;           // first temporary of each segment's folds
+  std::vector<char> plain_, columns_;  // of each segment: plain(), sums_columns()
 };
 
 }  // namespace

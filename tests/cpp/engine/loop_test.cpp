@@ -124,6 +124,33 @@ TEST(every_instruction_of_a_compiled_loop) {
       }
 }
 
+// The same program as one kernel and, between multiplications by one, as a loop: the same bits, and near the truth.
+TEST(functions_in_compiled_loops) {
+  for (const char* name : {"exp", "sigmoid", "erf"}) {
+    std::vector<float> x = values(3000, 9);
+    std::mt19937 random(5);
+    std::uniform_real_distribution<float> any(-110.0f, 95.0f), near(-5.0f, 5.0f);
+    for (size_t i = 500; i < x.size(); ++i) x[i] = i % 3 == 0 ? any(random) : near(random);
+    std::vector<Bytes> results[2];
+    for (const bool loop : {false, true}) {
+      Case k(NPU_MAP, {3, 1000});
+      k.add(k.block(x), NPU_F32, {1000, 1});
+      k.add(k.block(std::vector<float>(3, 1.0f)), NPU_F32, {1, 0});
+      k.add(k.block(3000, NPU_F32), NPU_F32, {1000, 1});
+      const std::string f = std::string(" = ") + name + " %";
+      k.with((loop ? "program p(x, one, out)\neach:\n  %x = load x : f32\n  %one = load one : f32\n"
+                     "  %a = mul %x, %one\n  %b" +
+                         f + "a\n  %c = mul %b, %one\n  store out, %c\n"
+                   : "program p(x, one, out)\neach:\n  %x = load x : f32\n  %b" + f + "x\n  store out, %b\n")
+                 .c_str());
+      expect(k, name, {5e-7, 1e-38});
+      std::string error;
+      if (k.engine(results[loop], error) != NPU_OK) fail(error);
+    }
+    if (results[0][2] != results[1][2]) fail(std::string(name) + ": a loop and a kernel differ");
+  }
+}
+
 TEST(rsqrt_in_a_compiled_loop) {
   Case k(NPU_MAP, {1000});
   k.add(k.block(values(1000, 1)), NPU_F32, {1});
@@ -275,5 +302,31 @@ TEST(sums_that_are_stored_too) {
           "  store sum, %s\n");
       const std::string text = k.compare({});
       if (!text.empty()) fail(std::to_string(rows) + " x " + std::to_string(columns) + ": " + text);
+    }
+}
+
+TEST(sums_of_columns_with_values_of_rows) {
+  // The gradients of a norm's weight and bias: what is loaded is added up as well as what is computed from it, some
+  // operands are one value per folded point, and a fold of the segment before gives one per column.
+  for (int64_t columns : {16, 17, 50, 2600})
+    for (int64_t rows : {1, 7, 9, 200}) {
+      const auto small = [](int64_t n) {
+        std::vector<float> out(static_cast<size_t>(n));
+        for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(static_cast<int>(i * 7 % 11) - 5);
+        return out;
+      };
+      Case k(NPU_REDUCE, {columns, rows}, 1);
+      k.add(k.block(small(rows * columns)), NPU_F32, {1, columns});
+      k.add(k.block(small(rows * columns + 3)), NPU_F32, {1, columns}, 3);
+      k.add(k.block(small(2 * rows)), NPU_F32, {0, 2});
+      k.add(k.block(columns, NPU_F32), NPU_F32, {1, 0});
+      k.add(k.block(columns, NPU_F32), NPU_F32, {1, 0});
+      k.with(
+          "program p(g, x, mean, weight, bias; k)\neach:\n  %y = load x : f32\n  %most = fold max %y\neach:\n"
+          "  %g = load g : f32\n  %x = load x : f32\n  %mean = load mean : f32\n  %k = param k : f32\n"
+          "  %d = sub %x, %mean\n  %e = mul %d, %k\n  %h = add %e, %most\n  %p = mul %g, %h\n  %a = fold sum %p\n"
+          "  %b = fold sum %g\nrow:\n  store weight, %a\n  store bias, %b\n");
+      k.params = {number(2)};
+      expect(k, std::to_string(rows) + " x " + std::to_string(columns));
     }
 }
