@@ -1,5 +1,6 @@
 #include "csrc/core/graph.h"
 
+#include <ATen/core/Tensor.h>
 #include <torch/csrc/Exceptions.h>
 
 #include "csrc/core/capture.h"
@@ -21,6 +22,18 @@ PoolName name_of(const c10::MempoolId_t& pool) {
   return {pool.first, pool.second};
 }
 
+// The same memory behind a storage of its own, so that its life can be watched apart from the tensor's.
+at::Tensor alias(const at::Tensor& tensor) {
+  const c10::Storage& of = tensor.storage();
+  c10::DataPtr data(
+      of.mutable_data(), new c10::Storage(of), [](void* kept) { delete static_cast<c10::Storage*>(kept); },
+      tensor.device());
+  c10::Storage storage(c10::Storage::use_byte_size_t(), of.nbytes(), std::move(data), nullptr, /*resizable=*/false);
+  auto out = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), tensor.key_set(), tensor.dtype());
+  out.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  return out;
+}
+
 bool is_current_stream_capturing() {
   const c10::DeviceIndex index = current_device();
   return any_capture() && is_opened(index) && capture_of(current_stream_handle(index)) != 0;
@@ -32,6 +45,7 @@ void bind_graph(py::module_& m) {
   using torch::wrap_pybind_function;
   using torch::wrap_pybind_function_no_gil;
   m.def("graph_pool_handle", wrap_pybind_function([] { return name_of(graph_pool_handle()); }));
+  m.def("alias", wrap_pybind_function(alias));
   m.def("is_current_stream_capturing", wrap_pybind_function(is_current_stream_capturing));
   py::class_<Graph>(m, "_NPUGraph")
       .def(py::init<>())

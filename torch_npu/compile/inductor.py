@@ -7,7 +7,7 @@ from torch._inductor import compile_fx, config, lowering, scheduler, utils
 from torch._inductor.codegen.common import DeviceOpOverrides, register_backend_for_device, register_device_op_overrides
 from torch._inductor.virtualized import V
 
-from torch_npu.compile import left_to_aten, settings
+from torch_npu.compile import left_to_aten, replay, settings
 from torch_npu.compile.scheduling import NpuScheduling
 from torch_npu.compile.wrapper import NpuWrapper
 
@@ -17,6 +17,7 @@ SETTINGS = {
     "comprehensive_padding": False,
     "online_softmax": False,  # two plain folds are two segments of one command
     "triton.mix_order_reduction": False,
+    "graph_partition": False,  # whole graphs are captured, or not
 }
 
 
@@ -48,6 +49,7 @@ def register() -> None:
     register_backend_for_device("npu", NpuScheduling, NpuWrapper, device_custom_config=settings)
     register_device_op_overrides("npu", NpuDeviceOps())
     left_to_aten.leave_what_is_known()
+    replay.install()
     for name in ("argmax", "argmin"):
         op = getattr(torch.ops.aten, name).default
         left_to_aten.replace_lowering(op, _logical_position(lowering.lowerings[op]))
