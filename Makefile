@@ -12,12 +12,13 @@ REQUIREMENTS := $(VENV)/.requirements-$(shell cksum < requirements.txt | cut -d'
 INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml torch_npu/version.py | cksum | cut -d' ' -f1)
 CPP := $(shell find csrc drivers include support tools tests -name '*.cpp' -o -name '*.c' -o -name '*.h' 2>/dev/null)
 
-.PHONY: help build install test conformance operators demo bench sanitize format lint clean
+.PHONY: help build install test conformance conformance-compile operators demo bench sanitize format lint clean
 
 help:
 	@echo "make demo         train LeNet on npu:0 and on the CPU; fine-tune a small Qwen2 with LoRA and let it generate"
 	@echo "make test         build and run the tests (TEST=tests/test_memory.py for a part)"
 	@echo "make conformance  PyTorch's op, module and optimizer databases, nine dtypes; report in build/conformance.html"
+	@echo "make conformance-compile  every op of PyTorch's database through torch.compile; build/conformance-compile.html"
 	@echo "make operators    make docs/operators.md: what is native, decomposed, or still on the CPU"
 	@echo "make build        .venv, libraries, drivers"
 	@echo "make bench        host cost per op, every op family and training steps against the CPU"
@@ -53,6 +54,10 @@ test: install
 conformance: install
 	$(BIN)/python -m torch_npu conformance --dtype all --grad \
 	  --json build/conformance.json --html build/conformance.html
+
+conformance-compile: install
+	$(BIN)/python -m torch_npu conformance --db compiled --limit 2 \
+	  --json build/conformance-compile.json --html build/conformance-compile.html
 
 # From the last full run, or from a new one if the library has changed since. A failure in it fails conformance, not this.
 operators: install

@@ -26,7 +26,11 @@ def add(commands) -> None:
         "--op", metavar="REGEX", help="only entries whose whole name matches, such as 'nn.functional.*'"
     )
     parser.add_argument("--grad", action="store_true", help="gradients too")
-    parser.add_argument("--db", default="ops,foreach,modules,optimizers", help="which databases (all: %(default)s)")
+    parser.add_argument(
+        "--db",
+        default="ops,foreach,modules,optimizers",
+        help="which databases (%(default)s; also compiled: each op through torch.compile)",
+    )
     parser.add_argument("--limit", type=int, metavar="N", help="at most N samples per entry")
     parser.add_argument("--jobs", type=int, metavar="N", help="worker processes (one per core); 0: in this process")
     parser.add_argument("--timeout", type=float, default=300.0, metavar="S", help="seconds per entry (%(default)s)")

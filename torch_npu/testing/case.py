@@ -78,8 +78,8 @@ class Case:
         raise NotImplementedError
 
 
-class _Refused(Exception):
-    """The CPU itself does not run this."""
+class Refused(Exception):
+    """The CPU itself does not do this."""
 
 
 class _Check:
@@ -113,7 +113,7 @@ class _Check:
                 plain = form is forms[0]
                 try:
                     random = self.form(number, form, plain, random if form.random is None else form.random)
-                except _Refused as error:
+                except Refused as error:
                     if not plain:  # the plain call is fine, this form of it is not offered
                         continue
                     refused = f"the CPU refuses every sample: {error}"
@@ -129,7 +129,7 @@ class _Check:
             cpu = form.make("cpu", False)
             want = cpu.run(seed=0)
         except Exception as error:  # noqa: BLE001
-            raise _Refused(f"{type(error).__name__}: {error}") from None
+            raise Refused(f"{type(error).__name__}: {error}") from None
         self.at(number, form.stage)
         npu = form.make(self.device, False)
         with coverage.counting_fallbacks(self.result.fallbacks):

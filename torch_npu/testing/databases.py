@@ -13,7 +13,7 @@ import torch
 
 from torch_npu.testing.case import Case
 
-NAMES = ("ops", "foreach", "modules", "optimizers")
+NAMES = ("ops", "foreach", "modules", "optimizers", "compiled")
 DTYPES = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "uint8", "bool", "complex64")
 
 
@@ -37,6 +37,8 @@ def cases(database: str, dtype: str) -> dict[str, Case]:
         from torch_npu.testing.modules import module_cases as make
     elif database == "optimizers":
         from torch_npu.testing.optimizers import optimizer_cases as make
+    elif database == "compiled":
+        from torch_npu.testing.compiled import compiled_cases as make
     elif database == "foreach":
         from torch_npu.testing.ops import foreach_cases as make
     else:
