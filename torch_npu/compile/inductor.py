@@ -28,13 +28,13 @@ class NpuDeviceOps(DeviceOpOverrides):
         return f"from torch_npu.compile.runtime import get_raw_stream as {name}"
 
     def set_device(self, device_idx: int) -> str:
-        return f"torch.npu.set_device({device_idx})"
+        return "pass"  # generated code says so behind the guard only
 
     def synchronize(self) -> str:
         return "torch.npu.synchronize()"
 
     def device_guard(self, device_idx: int) -> str:
-        return f"torch.npu.device({device_idx})"
+        return f"device_guard({device_idx})"
 
     def current_stream(self) -> str:
         return "torch.npu.current_stream()"

@@ -25,3 +25,19 @@ def npu_kernel(name, kind, *, tensors, sizes, operands, program, numbers=(), par
 def get_raw_stream(device_index: int) -> int:
     """Kernels take the current stream by themselves."""
     return 0
+
+
+class device_guard:
+    """torch.npu.device for an index that is known to be valid: nothing is looked at twice."""
+
+    __slots__ = ("index", "before")
+
+    def __init__(self, index: int):
+        self.index = index
+
+    def __enter__(self):
+        self.before = _C.exchange_device(self.index)
+
+    def __exit__(self, *exception):
+        if self.before != self.index:
+            _C.set_device(self.before)

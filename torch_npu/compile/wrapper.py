@@ -39,7 +39,7 @@ class NpuWrapper(PythonWrapperCodegen):
 
     def write_header(self) -> None:
         super().write_header()
-        self.header.writeline("from torch_npu.compile.runtime import empty_strided_npu, npu_kernel")
+        self.header.writeline("from torch_npu.compile.runtime import device_guard, empty_strided_npu, npu_kernel")
 
     def make_allocation(self, name, device, dtype, shape, stride, allocation_shape=None, is_pinned=False):
         line = super().make_allocation(name, device, dtype, shape, stride, allocation_shape, is_pinned)

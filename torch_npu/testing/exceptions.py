@@ -13,6 +13,10 @@ class Accepted(NamedTuple):
 
 
 ACCEPTED: tuple[Accepted, ...] = (
+    *(
+        Accepted("compiled", name, "float32", "PyTorch's decomposition answers with whole statistics, as on GPUs")
+        for name in ("native_batch_norm", "_native_batch_norm_legit")
+    ),
     Accepted(
         *("foreach", "_foreach_mm", "complex64"),
         "two of 768 sums of products as large as 500 cancel almost entirely; over the whole result the largest error "
