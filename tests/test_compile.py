@@ -137,9 +137,29 @@ def test_cpu_numbers_travel_as_immediates():
     torch.testing.assert_close(result.cpu(), a * b + 1)
 
 
-def test_products_and_convolutions_are_aten_calls_with_fused_neighbours():
-    code = check(lambda a, b, c: torch.relu(a @ b + c), torch.randn(5, 6), torch.randn(6, 7), torch.randn(7), kernels=1)
-    assert "extern_kernels.mm(" in code
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_follows_a_product_is_its_epilogue(dynamic):
+    a, b, c = torch.randn(3, 5, 6), torch.randn(7, 6), torch.randn(7)
+    code = check(lambda a, b, c: F.gelu(F.linear(a, b, c)) * 2, a, b, c, kernels=1, dynamic=dynamic)
+    assert "'matmul'" in code and "acc" in code
+    code = check(lambda a, b, c: F.silu(F.linear(a, b)) * F.linear(a, b * 2), a, b, c, dynamic=dynamic)
+    assert code.count("'matmul'") == 2 and code.count(" = npu_kernel(") == 3
+    check(lambda a, b: torch.baddbmm(a[:, :, :1], a, b.t().expand(3, 6, 7), beta=2).relu(), a, b, kernels=1)
+
+
+def test_a_product_alone_needs_no_program():
+    code = check(lambda a, b: a @ b, torch.randn(5, 6), torch.randn(6, 7), kernels=1)
+    assert "program=''" in code
+    check(lambda a, b: (a @ b, a.int() @ b.int()), torch.randn(5, 6).double(), torch.randn(6, 7).double(), kernels=3)
+
+
+def test_loops_that_do_not_fit_a_product_stay_outside():
+    a, b, table = torch.randn(6, 8), torch.randn(8, 12), torch.randn(3, 4)
+    check(lambda a, b, t: (a @ b).view(2, 3, 3, 4).transpose(1, 2) * t, a, b, table, kernels=2)
+    check(lambda a, b: torch.softmax(a @ b, -1), a, b, kernels=2)
+
+
+def test_convolution_and_attention_are_aten_calls_with_fused_neighbours():
     image, weight = torch.randn(2, 3, 8, 8), torch.randn(4, 3, 3, 3)
     check(lambda a, b: F.gelu(F.conv2d(a, b, padding=1) + 1), image, weight, kernels=1)
     check(lambda q: F.scaled_dot_product_attention(q, q + 1, q * 2, is_causal=True), torch.randn(2, 4, 8, 16))

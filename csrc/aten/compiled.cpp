@@ -18,7 +18,7 @@
 namespace torch_npu {
 namespace {
 
-constexpr int kSize = -1, kParam = -2;
+constexpr int kSize = -1, kParam = -2, kDepth = -3;
 
 // Labels live forever; the same kernel may be made again and again.
 const char* intern(const std::string& text) {
@@ -60,8 +60,8 @@ struct CompiledKernel::SharedProgram {
   }
 };
 
-CompiledKernel::CompiledKernel(const Spec& spec)
-    : program_(SharedProgram::of(parse_checked(spec.program))), tensors_(spec.tensors), numbers_(spec.numbers) {
+CompiledKernel::CompiledKernel(const Spec& spec) : tensors_(spec.tensors), numbers_(spec.numbers) {
+  if (!spec.program.empty()) program_ = SharedProgram::of(parse_checked(spec.program));
   TORCH_CHECK_VALUE(spec.sizes.size() <= NPU_MAX_RANK && spec.params.size() <= NPU_MAX_PARAMS &&
                         spec.operands.size() <= NPU_MAX_OPERANDS && spec.tensors > 0,
                     spec.name, ": expected at most ", NPU_MAX_RANK, " dimensions, ", NPU_MAX_PARAMS, " parameters and ",
@@ -83,6 +83,9 @@ CompiledKernel::CompiledKernel(const Spec& spec)
     command_.size[d] = spec.sizes[d].value.i;
     if (spec.sizes[d].argument >= 0) fixups_.push_back({kSize, static_cast<int>(d), spec.sizes[d].argument});
   }
+  check_argument(spec.k);
+  command_.u.matmul.k = spec.k.value.i;
+  if (spec.k.argument >= 0) fixups_.push_back({kDepth, 0, spec.k.argument});
   for (size_t k = 0; k < spec.params.size(); ++k) {
     check_argument(spec.params[k]);
     params_.push_back(spec.params[k].value);
@@ -121,6 +124,8 @@ void CompiledKernel::run(const at::Tensor* const* tensors, const npu_scalar* num
       command.size[fixup.at] = value.i;
     } else if (fixup.operand == kParam) {
       params[fixup.at] = value;
+    } else if (fixup.operand == kDepth) {
+      command.u.matmul.k = value.i;
     } else if (fixup.at < 0) {
       operands[fixup.operand].addr = value.u;
     } else {
@@ -149,10 +154,11 @@ void CompiledKernel::run(const at::Tensor* const* tensors, const npu_scalar* num
     }
   }
   TORCH_CHECK(device >= 0, command.label, ": expected at least one npu tensor, got none");
+  if (command.kind == NPU_MATMUL) command.u.matmul.acc_dtype = compute_dtype(static_cast<npu_dtype>(operands[0].dtype));
   command.operands = operands;
   command.params = params;
   try {
-    command.program = program_->kernel->on(device);
+    if (program_) command.program = program_->kernel->on(device);
     submit(device, command);
   } catch (const Unsupported&) {
     run_on_host(command, tensors);
@@ -186,11 +192,11 @@ void CompiledKernel::run_on_host(const npu_command& command, const at::Tensor* c
     }
     return nullptr;
   };
-  const npu_program_desc desc = program_->program.desc();
+  const npu_program_desc desc = program_ ? program_->program.desc() : npu_program_desc{};
   npu_command on_host = command;
   on_host.program = nullptr;  // the reference reads the desc
   std::string error;
-  const npu_status status = npu::run_reference(on_host, &desc, translate, &error);
+  const npu_status status = npu::run_reference(on_host, program_ ? &desc : nullptr, translate, &error);
   TORCH_CHECK_INDEX(status != NPU_ERROR_INDEX, command.label, ": ", error);
   TORCH_CHECK(status == NPU_OK, command.label, ": ", error);
   for (const Image& image : images) {

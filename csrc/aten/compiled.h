@@ -31,7 +31,8 @@ class CompiledKernel {
     std::vector<Number> sizes;
     std::vector<Operand> operands;
     std::vector<Number> params;
-    std::string program;  // text form
+    std::string program;  // text form; empty for a MATMUL that stores its sums
+    Number k;             // MATMUL
   };
 
   // Throws c10::ValueError if the program or the spec breaks a rule of docs/isa.md. Touches no device.
@@ -47,14 +48,14 @@ class CompiledKernel {
 
  private:
   struct Fixup {  // a number of the call goes into field `at` of the command or of an operand
-    int operand;  // -1: size, -2: param
+    int operand;  // -1: size, -2: param, -3: k
     int at;       // dimension; for an operand, -1 is the offset
     int argument;
   };
   void run_on_host(const npu_command& command, const at::Tensor* const* tensors) const;
 
   struct SharedProgram;
-  const SharedProgram* program_;
+  const SharedProgram* program_ = nullptr;
   npu_command command_{};
   int tensors_;
   int numbers_;

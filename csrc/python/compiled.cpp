@@ -105,16 +105,18 @@ npu_command_kind read_kind(const std::string& kind) {
   if (kind == "reduce") return NPU_REDUCE;
   if (kind == "scan") return NPU_SCAN;
   if (kind == "scatter") return NPU_SCATTER;
-  TORCH_CHECK_VALUE(false, "expected map, reduce, scan or scatter, got ", kind);
+  if (kind == "matmul") return NPU_MATMUL;
+  TORCH_CHECK_VALUE(false, "expected map, reduce, scan, scatter or matmul, got ", kind);
 }
 
 py::object make_kernel(const std::string& name, const std::string& kind, int inner_rank, int tensors, int numbers,
                        const py::sequence& sizes, const py::sequence& operands, const py::sequence& params,
-                       const std::string& program) {
+                       const std::string& program, const py::object& k) {
   TORCH_CHECK_VALUE(tensors <= kMaxTensors && numbers <= kMaxNumbers, name, ": expected at most ", kMaxTensors,
                     " tensors and ", kMaxNumbers, " numbers, got ", tensors, " and ", numbers);
   CompiledKernel::Spec spec{name, read_kind(kind),      inner_rank, tensors, numbers, read_numbers(sizes),
-                            {},   read_numbers(params), program};
+                            {},   read_numbers(params), program,    {}};
+  spec.k = read_number(k);
   for (const py::handle item : operands) {
     const auto operand = py::reinterpret_borrow<py::sequence>(item);
     spec.operands.push_back({operand[0].cast<int>(), read_number(operand[1]), read_numbers(operand[2])});

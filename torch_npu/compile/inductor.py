@@ -7,7 +7,7 @@ from torch._inductor import compile_fx, config, lowering, scheduler, utils
 from torch._inductor.codegen.common import DeviceOpOverrides, register_backend_for_device, register_device_op_overrides
 from torch._inductor.virtualized import V
 
-from torch_npu.compile import left_to_aten, replay, settings
+from torch_npu.compile import left_to_aten, product, replay, settings
 from torch_npu.compile.scheduling import NpuScheduling
 from torch_npu.compile.wrapper import NpuWrapper
 
@@ -49,6 +49,7 @@ def register() -> None:
     register_backend_for_device("npu", NpuScheduling, NpuWrapper, device_custom_config=settings)
     register_device_op_overrides("npu", NpuDeviceOps())
     left_to_aten.leave_what_is_known()
+    product.register()
     replay.install()
     for name in ("argmax", "argmin"):
         op = getattr(torch.ops.aten, name).default

@@ -42,6 +42,8 @@ _RELATIONS = {
 class NpuKernel(SIMDKernel):
     overrides = NpuOverrides
     sexpr = kexpr = pexpr
+    kind: str | None = None  # of the command, where the program does not decide it
+    depth: sympy.Expr | None = None  # of a product
 
     def __init__(self, tiling, **kwargs) -> None:
         super().__init__(tiling, **kwargs)
@@ -50,6 +52,7 @@ class NpuKernel(SIMDKernel):
         self.space: Space | None = None
         self.operands: dict[tuple, str] = {}  # (argument, offset, strides): name in the program
         self.params: dict[sympy.Expr, str] = {}
+        self.leading: list[tuple] = []  # operands in front of those that the program uses: factors of a product
 
     def __enter__(self):
         super().__enter__()
@@ -267,21 +270,21 @@ class NpuKernel(SIMDKernel):
         values = [v for s in segments for v in s.values]
         if not values:
             raise CannotCarry("a kernel that stores nothing")
+        kind = self.kind or _kind(segments)
         uses = {v.imm.split()[0] for v in values if v.op in ("load", "load_at", "store", "store_at")}
-        operands = [(k, n) for k, n in self.operands.items() if n in uses]
+        operands = [(k, f"factor{n}") for n, k in enumerate(self.leading)]
+        operands += [(k, n) for k, n in self.operands.items() if n in uses]
         params = [(e, n) for e, n in self.params.items() if any(v.op == "param" and v.imm == n for v in values)]
         if len(operands) > MAX_OPERANDS or len(params) > MAX_PARAMS:
             raise TooLarge(f"{len(operands)} operands and {len(params)} parameters")
-        scattered = any(v.op == "store_at" for v in values)
-        scanned = any(v.op == "scan" for v in values)
-        rows = any(s.kind == "row" or any(v.op == "fold" for v in s.values) for s in segments)
-        if (scattered and (rows or scanned)) or (scanned and rows):
-            raise TooLarge("a scatter or scan beside a reduction")
-        kind = "scatter" if scattered else "scan" if scanned else "reduce" if rows or len(segments) > 1 else "map"
         program = text_of(KERNEL_NAME, segments, [n for _, n in operands], [n for _, n in params])
         if broken := _C.check_program(program):
             raise (TooLarge if "at most" in broken else RuntimeError)(f"{broken}\n{program}")
+        if kind == "matmul" and [v.op for v in values] == ["acc", "store"]:
+            program = ""  # which is what the command does by itself
+        return self._definition(kind, operands, params, program)
 
+    def _definition(self, kind, operands, params, program: str) -> str:
         arg_defs, call_args, _, _ = self.args.python_argdefs()
         tensors = {d.name: c for d, c in zip(arg_defs, call_args) if d.name not in self.args.sizevars.values()}
         used = [t for t in tensors if any(k[0] == t for k, _ in operands)]
@@ -289,15 +292,28 @@ class NpuKernel(SIMDKernel):
         sizes = tuple(map(self._number, self.space.sizes))
         described = [(k[0], self._number(k[1]), tuple(map(self._number, k[2]))) for k, _ in operands]
         given = tuple(self._number(e) for e, _ in params)
+        extra = {"reduce": f", inner={self.space.inner_rank}", "scan": ", inner=1"}.get(kind, "")
+        if self.depth is not None:
+            extra += f", k={self._number(self.depth)!r}"
         self.call = [*(tensors[t] for t in used), *self.numbers]
-        inner = {"reduce": self.space.inner_rank, "scan": 1}.get(kind, 0)
-        lines = [f"{kind!r}, tensors={tuple(used)!r}, sizes={sizes!r}" + (f", inner={inner}" if inner else "")]
+        lines = [f"{kind!r}, tensors={tuple(used)!r}, sizes={sizes!r}{extra}"]
         if self.numbers:
             lines.append(f"numbers={tuple(self.numbers)!r}")
         if params:
             lines.append(f"params={given!r}")
         lines.append("operands=[" + ", ".join(map(repr, described)) + "]")
-        return f"npu_kernel({KERNEL_NAME!r}, " + ",\n    ".join(lines) + f",\n    program='''\n{program}''')"
+        lines.append(f"program='''\n{program}'''" if program else "program=''")
+        return f"npu_kernel({KERNEL_NAME!r}, " + ",\n    ".join(lines) + ")"
 
     def call_kernel(self, name: str, node=None, deallocate_ws=True) -> None:
         V.graph.wrapper_code.writeline(f"{name}({', '.join(self.call)})")
+
+
+def _kind(segments: list[Segment]) -> str:
+    ops = {v.op for s in segments for v in s.values}
+    rows = "fold" in ops or any(s.kind == "row" for s in segments)
+    if (rows and ops & {"store_at", "scan"}) or {"store_at", "scan"} <= ops:
+        raise TooLarge("a scatter or scan beside a reduction")
+    if "store_at" in ops:
+        return "scatter"
+    return "scan" if "scan" in ops else "reduce" if rows or len(segments) > 1 else "map"

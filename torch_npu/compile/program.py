@@ -92,6 +92,8 @@ class Value(CSEVariable):
         match self.op:
             case "const" | "param" | "arg":
                 body = f"{self.op} {self.imm}{typed}"
+            case "acc":
+                body = f"acc{typed}"
             case "index" | "size":
                 body = f"{self.op} {self.imm}"
             case "load" | "load_at":

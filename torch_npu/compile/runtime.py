@@ -5,11 +5,12 @@ from torch_npu import _C
 empty_strided_npu = _C.empty_strided
 
 
-def npu_kernel(name, kind, *, tensors, sizes, operands, program, numbers=(), params=(), inner=0):
+def npu_kernel(name, kind, *, tensors, sizes, operands, program, numbers=(), params=(), inner=0, k=0):
     """A function of `tensors`, then `numbers`, that submits one command.
 
     Sizes, strides, offsets and parameters are integers, or names of `numbers`, which come with each call. An operand is
-    (tensor, offset, strides), in the order of the program's operands. The result costs one C++ call per launch."""
+    (tensor, offset, strides), in the order of the program's operands. `inner` dimensions are folded; `k` is the depth
+    of a product. A launch costs one C++ call."""
     slots = {n: f"#{k}" for k, n in enumerate(numbers)}
     places = {t: k for k, t in enumerate(tensors)}
 
@@ -18,7 +19,7 @@ def npu_kernel(name, kind, *, tensors, sizes, operands, program, numbers=(), par
 
     operands = [(places[t], slots.get(offset, offset), known(strides)) for t, offset, strides in operands]
     return _C.compiled_kernel(
-        name, kind, inner, len(tensors), len(numbers), known(sizes), operands, known(params), program
+        name, kind, inner, len(tensors), len(numbers), known(sizes), operands, known(params), program, slots.get(k, k)
     )
 
 

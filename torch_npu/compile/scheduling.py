@@ -9,6 +9,7 @@ from torch.utils._ordered_set import OrderedSet
 
 from torch_npu.compile import settings
 from torch_npu.compile.kernel import KERNEL_NAME, NpuKernel
+from torch_npu.compile.product import ProductKernel, joins
 from torch_npu.compile.program import CannotCarry, TooLarge
 
 
@@ -33,6 +34,10 @@ class NpuScheduling(SIMDScheduling):
 
     def can_fuse(self, node1, node2):
         nodes = [*node1.get_nodes(), *node2.get_nodes()]
+        if node2.is_template():
+            return False
+        if node1.is_template():
+            return joins(node1.get_template_node(), node2) and super().can_fuse(node1, node2)
         if node1.is_reduction() and node2.is_reduction() and node1.group[1] != node2.group[1]:
             return False  # rows of different lengths
         if any(n.is_reduction() for n in nodes) and any(_is_scatter(n) for n in nodes):
@@ -60,6 +65,28 @@ class NpuScheduling(SIMDScheduling):
         except CannotCarry as failure:
             failure.ops = failure.ops or _targets(nodes)
             raise
+
+    def codegen_template(self, template_node, epilogue_nodes, prologue_nodes, *, only_gen_src_code=False, **_):
+        try:
+            self._codegen_product(template_node, epilogue_nodes)
+        except (TooLarge, CannotCarry):
+            if not epilogue_nodes:
+                raise
+            self._codegen_product(template_node, [])
+            for node in epilogue_nodes:
+                self._codegen_nodes([node])
+
+    def _codegen_product(self, template_node, epilogue) -> None:
+        kernel = ProductKernel(template_node.node, epilogue)
+        with kernel:
+            kernel.generate(epilogue)
+        nodes = [template_node, *epilogue]
+        with V.set_kernel_handler(kernel):
+            definition = kernel.codegen_kernel()
+            for node in nodes:
+                node.mark_run()
+        kernel.kernel_name = self.define_kernel(definition, nodes, kernel)
+        self._launch_kernel_and_cleanup(kernel, nodes)
 
     def define_kernel(self, src_code, node_schedule, kernel):
         wrapper = V.graph.wrapper_code

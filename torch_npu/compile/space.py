@@ -37,13 +37,16 @@ def quotient(b, a) -> sympy.Expr | None:
 
 
 class Space:
-    def __init__(self, trees, indices, single_inner: bool = False) -> None:
+    def __init__(self, trees, indices, single_inner: bool = False, shape=None) -> None:
+        """Cut by `indices`; or, with `shape`, the points have just these dimensions."""
         self.trees = trees
         self.sizes: list[sympy.Expr] = []  # of all dimensions, outermost first
         self.symbols: list[sympy.Symbol] = []
         self.inner_rank = 0
         self._pieces: dict = {}  # tree prefix: its dimensions as (symbol, size, divisor), innermost first
         points = [self._cuts(t, indices) if not (single_inner and t.is_reduction) else [t.numel] for t in trees]
+        if shape is not None:
+            points[0] = [numel(shape[k:]) for k in reversed(range(len(shape)))]
         while sum(map(len, points)) > MAX_RANK:  # give up the cut that saves least: the innermost of the longest list
             max(points, key=len).pop(0)
         numbers = itertools.count()
@@ -61,8 +64,8 @@ class Space:
 
     def _cuts(self, tree, indices) -> list[sympy.Expr]:
         """Where pieces end, innermost first, each a multiple of the one before; the last is the whole range."""
-        numel = plain(tree.numel)
-        ends = {numel}
+        whole = plain(tree.numel)
+        ends = {whole}
         nodes = {n.symbol(): n for n in tree.nodes.values()}
         for index in indices:
             for symbol in index.free_symbols & nodes.keys():
@@ -77,7 +80,7 @@ class Space:
         cuts, last = [], sympy.S.One
         for end in sorted(ends, key=lambda e: (hint(e), str(e))):
             known = V.graph.sizevars.statically_known_equals
-            if known(end, last) or quotient(end, last) is None or quotient(numel, end) is None:
+            if known(end, last) or quotient(end, last) is None or quotient(whole, end) is None:
                 continue
             cuts.append(end)
             last = end
@@ -131,4 +134,4 @@ def static(expr) -> int | None:
 
 
 def numel(sizes) -> sympy.Expr:
-    return math.prod(sizes, start=sympy.S.One)
+    return math.prod(map(plain, sizes), start=sympy.S.One)
