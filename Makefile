@@ -75,6 +75,7 @@ bench: install
 	$(BIN)/python -m torch_npu bench ops --plot build/bench-ops.svg --json build/bench-ops.json
 	$(BIN)/python -m torch_npu bench training
 	$(BIN)/python -m torch_npu bench models
+	$(BIN)/python -m torch_npu bench compile
 
 sanitize: $(REQUIREMENTS)
 	.ci/sanitize address,undefined build-asan $(JOBS)

@@ -44,7 +44,13 @@ def add(commands) -> None:
     models.add_argument("--dtype", default="float32,bfloat16", metavar="TYPES", help="float32, bfloat16 or both")
     models.add_argument("--rounds", type=int, default=5)
     models.add_argument("--quiet", action="store_true", help="no progress bar")
-    for kind, function in ((ops, _ops), (training, _training), (models, _models)):
+    compiled = kinds.add_parser("compile", help="torch.compile: against Inductor on the CPU, and against eager mode")
+    compiled.add_argument("--model", default="", metavar="REGEX", help="only models that this finds")
+    compiled.add_argument("--phase", default="", metavar="REGEX", help="only what this finds: forward, training")
+    compiled.add_argument("--rounds", type=int, default=7)
+    compiled.add_argument("--quiet", action="store_true", help="no progress bar")
+    every = ((ops, _ops), (training, _training), (models, _models), (compiled, _compiled))
+    for kind, function in every:
         kind.add_argument("--device", default="npu:0")
         kind.add_argument("--threads", type=int, help="of both sides; else as many as PyTorch uses")
         kind.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: for one thread, busy machines")
@@ -82,6 +88,13 @@ def _models(options) -> int:
     from torch_npu.bench import models
 
     return models.run(options)
+
+
+def _compiled(options) -> int:
+    _same_threads(options)
+    from torch_npu.bench import compiled
+
+    return compiled.run(options)
 
 
 def _block(function: Callable, count: int) -> float:
