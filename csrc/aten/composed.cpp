@@ -172,30 +172,11 @@ void impl_cross(at::native::structured_linalg_cross_out& op, const Tensor& out, 
 
 // ---- hash_tensor: the exclusive or of the elements' bits, floats as doubles.
 
-TypedKernel k_hash(
-    R"(
+TypedKernel k_hash(R"(
 program hash(out, x)
 each:
-  %x = load x : f64
-  %bits = bitcast %x, f64->u64
-  %h = fold xor %bits
-row:
-  store out, %h
-)",
-    R"(
-program hash(out, x)
-each:
-  %x = load x : i64
-  %bits = bitcast %x, i64->u64
-  %h = fold xor %bits
-row:
-  store out, %h
-)",
-    R"(
-program hash(out, x)
-each:
-  %x = load x : i64
-  %bits = bitcast %x, i64->u64
+  %x = load x : $t
+  %bits = bitcast %x, $t->u64
   %h = fold xor %bits
 row:
   store out, %h
@@ -207,8 +188,9 @@ void launch_hash(at::meta::structured_hash_tensor&, const Tensor& out, const Ten
   if (mode != 0) {
     throw Unsupported(label);  // for PyTorch's own sentence
   }
+  const npu_dtype compute = is_float(compute_type(self, label)) ? NPU_F64 : NPU_I64;
   DimMask inner = at::native::make_dim_mask(dims, self.dim(), /*allow_empty_dims=*/false);
-  Rows(label, self.sizes(), inner).reduced(out).add(self).reduce(k_hash.of(compute_type(self, label)));
+  Rows(label, self.sizes(), inner).reduced(out).add(self).reduce(k_hash.of(compute));
 }
 
 // ---- rrelu: the slope of negative numbers is random while training.

@@ -2,11 +2,10 @@
 // forward; one for the gradient of the sum, and one for gamma's, backward.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_fused_rms_norm.h>
-#include <ATen/ops/_fused_rms_norm_backward.h>
 #include <ATen/ops/empty.h>
 
 #include "csrc/aten/custom_op.h"
-#include "csrc/aten/reduction.h"
+#include "csrc/aten/rms_norm.h"
 
 namespace torch_npu::fused_norm_cpp {
 namespace {
@@ -14,60 +13,6 @@ namespace {
 using at::Tensor;
 using Pair = std::tuple<Tensor, Tensor>;
 using Triple = std::tuple<Tensor, Tensor, Tensor>;
-
-// The second pass reads the sum as it was rounded when it was stored, which is what the gradient will see.
-TypedKernel k_add_rms(R"(
-program add_rms_norm(out, rstd, sum, x1, x2, gamma; eps, n)
-each:
-  %a = load x1 : $t
-  %b = load x2 : $t
-  %x = add %a, %b
-  store sum, %x
-  %q = mul %x, %x
-  %s = fold sum %q
-row:
-  %n = param n : $t
-  %m = div %s, %n
-  %eps = param eps : $t
-  %e = add %m, %eps
-  %rstd = rsqrt %e
-  store rstd, %rstd
-each:
-  %again = load sum : $t
-  %norm = mul %again, %rstd
-  %gamma = load gamma : $t
-  %y = mul %norm, %gamma
-  store out, %y
-)");
-
-TypedKernel k_add_rms_backward(R"(
-program add_rms_norm_backward(out, grad, grad_sum, sum, rstd, gamma; n)
-row:
-  %rstd = load rstd : $t
-each:
-  %g = load grad : $t
-  %w = load gamma : $t
-  %x = load sum : $t
-  %gw = mul %g, %w
-  %h = mul %x, %rstd
-  %p = mul %gw, %h
-  %b = fold sum %p
-row:
-  %n = param n : $t
-  %bm = div %b, %n
-each:
-  %g2 = load grad : $t
-  %w2 = load gamma : $t
-  %x2 = load sum : $t
-  %gw2 = mul %g2, %w2
-  %h2 = mul %x2, %rstd
-  %q = mul %h2, %bm
-  %q2 = sub %gw2, %q
-  %r = mul %q2, %rstd
-  %gs = load grad_sum : $t
-  %all = add %r, %gs
-  store out, %all
-)");
 
 void check(const char* op, const char* name, const Tensor& x, const Tensor& gamma) {
   check_floating(op, name, x);
@@ -85,7 +30,7 @@ std::vector<int64_t> normalized_shape(const Tensor& gamma) {
   return shape;
 }
 
-Pair rms_norm(const Tensor& x, const Tensor& gamma, double epsilon) {
+Pair npu_rms_norm(const Tensor& x, const Tensor& gamma, double epsilon) {
   check("npu_rms_norm", "input", x, gamma);
   auto [out, rstd] = at::_fused_rms_norm(x, normalized_shape(gamma), gamma, epsilon);
   return {out, rstd.detach()};  // no gradient through rstd, on any device
@@ -126,25 +71,9 @@ Triple add_composition(const Tensor& x1, const Tensor& x2, const Tensor& gamma, 
   return {out, rstd.detach(), x};
 }
 
-DimMask last_dims(const Tensor& x, const Tensor& gamma) {
-  DimMask mask;
-  for (int64_t d = x.dim() - gamma.dim(); d < x.dim(); ++d) mask[d] = true;
-  return mask;
-}
-
 Triple add_native(const Tensor& x1, const Tensor& x2, const Tensor& gamma, double epsilon) {
-  constexpr const char* label = "npu::npu_add_rms_norm";
   check_add(x1, x2, gamma);
-  auto [out, rstd, x] = empty_results(x1, gamma);
-  Rows(label, x.sizes(), last_dims(x, gamma))
-      .add(out)
-      .add(rstd)
-      .add(x)
-      .add(x1)
-      .add(x2)
-      .add(gamma)
-      .reduce(k_add_rms.of(compute_type(x, label)), {number(epsilon), number(static_cast<double>(gamma.numel()))});
-  return {out, rstd, x};
+  return rms_norm::forward("npu::npu_add_rms_norm", x1, x2, gamma, gamma.dim(), epsilon);
 }
 
 // Gradients of the sum, which x1 and x2 share, and of gamma. `grad_x` is what reached the sum itself.
@@ -154,36 +83,23 @@ Pair add_backward_meta(const Tensor&, const std::optional<Tensor>&, const Tensor
           of_gamma ? at::empty_symint(gamma.sym_sizes(), gamma.options()) : at::empty({0}, gamma.options())};
 }
 
+// An op returns no undefined tensor.
+Pair all_defined(const Pair& grads, const Tensor& gamma) {
+  const auto& [of_sum, of_gamma] = grads;
+  return {of_sum, of_gamma.defined() ? of_gamma : at::empty({0}, gamma.options())};
+}
+
 Pair add_backward_composition(const Tensor& grad, const std::optional<Tensor>& grad_x, const Tensor& x,
                               const Tensor& rstd, const Tensor& gamma, bool of_gamma) {
-  at::DimVector folded, kept;
-  for (int64_t d = 0; d < x.dim(); ++d) (d < x.dim() - gamma.dim() ? kept : folded).push_back(d);
-  const auto wide = rstd.scalar_type();
-  const Tensor g = grad.to(wide), norm = x.to(wide) * rstd, scaled = g * gamma;
-  Tensor out = (scaled - norm * (scaled * norm).mean(folded, /*keepdim=*/true)) * rstd;
-  if (grad_x && grad_x->defined()) out = out + *grad_x;
-  Tensor grad_gamma = at::empty({0}, gamma.options());
-  if (of_gamma) {
-    const Tensor product = g * norm;
-    grad_gamma = (kept.empty() ? product : product.sum(kept)).to(gamma.scalar_type());
-  }
-  return {out.to(x.scalar_type()).contiguous(), grad_gamma};
+  return all_defined(rms_norm::backward_composition(grad, given(grad_x), x, rstd, gamma, gamma.dim(), {true, of_gamma}),
+                     gamma);
 }
 
 Pair add_backward_native(const Tensor& grad, const std::optional<Tensor>& grad_x, const Tensor& x, const Tensor& rstd,
                          const Tensor& gamma, bool of_gamma) {
-  constexpr const char* label = "npu::npu_add_rms_norm_backward";
-  const Tensor out = at::empty(x.sizes(), x.options());
-  Rows(label, x.sizes(), last_dims(x, gamma))
-      .add(out)
-      .add(grad)
-      .add_or(given(grad_x), 0)
-      .add(x)
-      .add(rstd)
-      .add(gamma)
-      .reduce(k_add_rms_backward.of(compute_type(x, label)), {number(static_cast<double>(gamma.numel()))});
-  if (!of_gamma) return {out, at::empty({0}, gamma.options())};
-  return {out, std::get<1>(at::_fused_rms_norm_backward(grad, x, gamma.sizes(), rstd, gamma, {false, true}))};
+  return all_defined(rms_norm::backward("npu::npu_add_rms_norm_backward", grad, given(grad_x), x, rstd, gamma,
+                                        gamma.dim(), {true, of_gamma}),
+                     gamma);
 }
 
 void add_gradient(BackwardCall& call) {
@@ -207,7 +123,7 @@ void add_gradient(BackwardCall& call) {
 }
 
 TORCH_LIBRARY_FRAGMENT(npu, m) {
-  m.def("npu_rms_norm(Tensor self, Tensor gamma, float epsilon=1e-06) -> (Tensor, Tensor)", rms_norm);
+  m.def("npu_rms_norm(Tensor self, Tensor gamma, float epsilon=1e-06) -> (Tensor, Tensor)", npu_rms_norm);
   const Places gamma = places(2), rstd_and_sum = places(1, 2);
   define<add_native, add_composition>(
       m, "npu_add_rms_norm(Tensor x1, Tensor x2, Tensor gamma, float epsilon=1e-06) -> (Tensor, Tensor, Tensor)",

@@ -20,51 +20,26 @@ using at::Tensor;
 using OptTensor = std::optional<Tensor>;
 using Pair = std::tuple<Tensor, Tensor>;
 
-TypedKernel k_weight_scale(R"(
-program int8_weight(a, b, out, scale)
-each:
-  %a = acc : $t
-  %s = load scale : $t
-  %r = mul %a, %s
-  store out, %r
-)");
-
-TypedKernel k_weight_scale_bias(R"(
-program int8_weight(a, b, out, scale, bias)
-each:
-  %a = acc : $t
-  %s = load scale : $t
-  %m = mul %a, %s
-  %c = load bias : $t
-  %r = add %m, %c
-  store out, %r
-)");
-
-TypedKernel k_both_scales(R"(
-program int8_both(a, b, out, scale, rows)
-each:
-  %i = acc : i32
-  %a = cast %i : $t
-  %s = load scale : $t
-  %m = mul %a, %s
-  %t = load rows : $t
-  %r = mul %m, %t
-  store out, %r
-)");
-
-TypedKernel k_both_scales_bias(R"(
-program int8_both(a, b, out, scale, rows, bias)
-each:
-  %i = acc : i32
-  %a = cast %i : $t
-  %s = load scale : $t
-  %m = mul %a, %s
-  %t = load rows : $t
-  %n = mul %m, %t
-  %c = load bias : $t
-  %r = add %n, %c
-  store out, %r
-)");
+// The epilogue: the sum times the scale of its column, with `rows` that of its row too, plus a bias.
+KernelFamily epilogues;
+Kernel& epilogue(bool rows, bool bias) {
+  return epilogues.get(2 * rows + bias, NPU_F32, [&] {
+    std::string operands = ", scale", lines = rows ? "  %i = acc : i32\n  %a = cast %i : $t\n" : "  %a = acc : $t\n";
+    std::string last = "%m";
+    lines += "  %s = load scale : $t\n  %m = mul %a, %s\n";
+    if (rows) {
+      operands += ", rows";
+      lines += "  %t = load rows : $t\n  %n = mul %m, %t\n";
+      last = "%n";
+    }
+    if (bias) {
+      operands += ", bias";
+      lines += "  %c = load bias : $t\n  %r = add " + last + ", %c\n";
+      last = "%r";
+    }
+    return "program int8_product(a, b, out" + operands + ")\neach:\n" + lines + "  store out, " + last + "\n";
+  });
+}
 
 // A row of zeros has the scale 0 and stays zero.
 TypedKernel k_dynamic_quant(R"(
@@ -127,7 +102,7 @@ Tensor weight_int8pack_mm(const Tensor& self, const Tensor& mat2, const Tensor& 
       .with(mat2, {mat2.stride(1), mat2.stride(0)})
       .with(out)
       .with(scales, {0, scales.stride(0)})
-      .run(k_weight_scale.of(NPU_F32));
+      .run(epilogue(false, false));
   return out;
 }
 
@@ -217,9 +192,7 @@ Tensor linear_native(const Tensor& x, const Tensor& weight, const Tensor& scale,
       .with(scale, {0, scale.stride(0)});
   if (dynamic) nest.with(row_scale, {1, 0});
   if (bias.defined()) nest.with(bias, {0, bias.stride(0)});
-  TypedKernel& kernel = dynamic ? (bias.defined() ? k_both_scales_bias : k_both_scales)
-                                : (bias.defined() ? k_weight_scale_bias : k_weight_scale);
-  nest.run(kernel.of(NPU_F32));
+  nest.run(epilogue(dynamic, bias.defined()));
   return out;
 }
 

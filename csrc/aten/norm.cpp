@@ -11,6 +11,7 @@
 #include <ATen/ops/native_layer_norm_ops.h>
 
 #include "csrc/aten/reduction.h"
+#include "csrc/aten/rms_norm.h"
 
 namespace torch_npu::norm_cpp {
 namespace {
@@ -95,67 +96,6 @@ each:
 row:
   store weight, %a
   store bias, %b
-)");
-
-TypedKernel k_rms(R"(
-program rms_norm(out, rstd, x, weight; eps, n)
-each:
-  %x = load x : $t
-  %q = mul %x, %x
-  %s = fold sum %q
-row:
-  %n = param n : $t
-  %m = div %s, %n
-  %eps = param eps : $t
-  %sum = add %m, %eps
-  %rstd = rsqrt %sum
-  store rstd, %rstd
-each:
-  %again = load x : $t
-  %norm = mul %again, %rstd
-  %gamma = load weight : $t
-  %y = mul %norm, %gamma
-  store out, %y
-)");
-
-TypedKernel k_rms_backward(R"(
-program rms_norm_backward(out, grad, x, rstd, weight; n)
-row:
-  %rstd = load rstd : $t
-each:
-  %g = load grad : $t
-  %w = load weight : $t
-  %x = load x : $t
-  %gw = mul %g, %w
-  %h = mul %x, %rstd
-  %p = mul %gw, %h
-  %b = fold sum %p
-row:
-  %n = param n : $t
-  %bm = div %b, %n
-each:
-  %g2 = load grad : $t
-  %w2 = load weight : $t
-  %x2 = load x : $t
-  %gw2 = mul %g2, %w2
-  %h2 = mul %x2, %rstd
-  %q = mul %h2, %bm
-  %q2 = sub %gw2, %q
-  %r = mul %q2, %rstd
-  store out, %r
-)");
-
-TypedKernel k_rms_weight(R"(
-program rms_norm_weight_grad(weight, grad, x, rstd)
-each:
-  %g = load grad : $t
-  %x = load x : $t
-  %rstd = load rstd : $t
-  %h = mul %x, %rstd
-  %p = mul %g, %h
-  %a = fold sum %p
-row:
-  store weight, %a
 )");
 
 Tensor given(const OptTensor& tensor) {
@@ -318,8 +258,8 @@ std::tuple<Tensor, Tensor, Tensor> group_norm_backward(const Tensor& grad, const
           grad_bias.defined() ? grad_bias.view({c}) : grad_bias};
 }
 
-std::tuple<Tensor, Tensor> rms_norm(const Tensor& input, at::IntArrayRef normalized_shape, const OptTensor& weight_opt,
-                                    std::optional<double> eps) {
+std::tuple<Tensor, Tensor> fused_rms_norm(const Tensor& input, at::IntArrayRef normalized_shape,
+                                          const OptTensor& weight_opt, std::optional<double> eps) {
   const char* label = "aten::_fused_rms_norm";
   const Tensor weight = given(weight_opt);
   at::native::_check_rms_norm_inputs_symint(input, c10::fromIntArrayRefSlow(normalized_shape), weight);
@@ -327,82 +267,25 @@ std::tuple<Tensor, Tensor> rms_norm(const Tensor& input, at::IntArrayRef normali
   if (!at::isFloatingType(input.scalar_type())) {
     throw Unsupported(label);
   }
-  at::DimVector shape(input.sizes());
-  double n = 1;
-  for (size_t d = shape.size() - normalized_shape.size(); d < shape.size(); ++d) {
-    n *= static_cast<double>(shape[d]);
-    shape[d] = 1;
-  }
   // The default is the machine epsilon of the type that PyTorch computes in.
   const bool wide = input.scalar_type() == at::kDouble;
   const double least = wide ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
-  const Tensor out = at::empty_like(input, at::MemoryFormat::Contiguous);
-  const Tensor rstd = make_empty(shape, {}, input.options().dtype(wide ? at::kDouble : at::kFloat));
-  Rows(label, input.sizes(), last_dims(input, normalized_shape.size()))
-      .add(out)
-      .add(rstd)
-      .add(input)
-      .add_or(weight, 1)
-      .reduce(k_rms.of(compute_type(input, label)), {number(eps.value_or(least)), number(n)});
+  const auto dims = static_cast<int64_t>(normalized_shape.size());
+  auto [out, rstd, sum] = rms_norm::forward(label, input, Tensor(), weight, dims, eps.value_or(least));
   return {out, rstd};
-}
-
-std::tuple<Tensor, Tensor> native_rms_norm_backward(const Tensor& grad, const Tensor& input,
-                                                    at::IntArrayRef normalized_shape, const Tensor& rstd,
-                                                    const OptTensor& weight_opt, std::array<bool, 2> wanted) {
-  const char* label = "aten::_fused_rms_norm_backward";
-  const Tensor weight = given(weight_opt);
-  const npu_dtype compute = compute_type(input, label);
-  const DimMask folded = last_dims(input, normalized_shape.size());
-  Tensor grad_input, grad_weight;
-  if (wanted[0]) {
-    grad_input = at::empty_like(input, at::MemoryFormat::Contiguous);
-    Rows(label, input.sizes(), folded)
-        .add(grad_input)
-        .add(grad)
-        .add(input)
-        .add(rstd)
-        .add_or(weight, 1)
-        .reduce(k_rms_backward.of(compute), {number(static_cast<double>(c10::multiply_integers(normalized_shape)))});
-  }
-  if (wanted[1] && weight.defined()) {
-    grad_weight = make_empty(weight.sizes(), {}, weight.options());
-    Rows(label, input.sizes(), others(folded, input))
-        .add(grad_weight)
-        .add(grad)
-        .add(input)
-        .add(rstd)
-        .reduce(k_rms_weight.of(compute));
-  }
-  return {grad_input, grad_weight};
 }
 
 // The CPU has no kernel of this op, so the usual fallback would find none: where the driver cannot run the command, the
 // gradient is put together from plain ops.
-std::tuple<Tensor, Tensor> rms_norm_backward(const Tensor& grad, const Tensor& input, at::IntArrayRef normalized_shape,
-                                             const Tensor& rstd, const OptTensor& weight_opt,
-                                             std::array<bool, 2> wanted) {
+std::tuple<Tensor, Tensor> fused_rms_norm_backward(const Tensor& grad, const Tensor& input,
+                                                   at::IntArrayRef normalized_shape, const Tensor& rstd,
+                                                   const OptTensor& weight_opt, std::array<bool, 2> wanted) {
+  const Tensor weight = given(weight_opt);
+  const auto dims = static_cast<int64_t>(normalized_shape.size());
   try {
-    return native_rms_norm_backward(grad, input, normalized_shape, rstd, weight_opt, wanted);
+    return rms_norm::backward("aten::_fused_rms_norm_backward", grad, Tensor(), input, rstd, weight, dims, wanted);
   } catch (const Unsupported&) {
-    const Tensor weight = given(weight_opt);
-    const auto split = input.dim() - static_cast<int64_t>(normalized_shape.size());
-    at::DimVector folded, kept;
-    for (int64_t d = 0; d < input.dim(); ++d) {
-      (d < split ? kept : folded).push_back(d);
-    }
-    const Tensor norm = input * rstd;
-    Tensor grad_input, grad_weight;
-    if (wanted[0]) {
-      const Tensor scaled = weight.defined() ? grad * weight : grad;
-      const Tensor mean = (scaled * norm).mean(folded, /*keepdim=*/true);
-      grad_input = ((scaled - norm * mean) * rstd).to(input.scalar_type());
-    }
-    if (wanted[1] && weight.defined()) {
-      const Tensor product = grad * norm;
-      grad_weight = (kept.empty() ? product : product.sum(kept)).to(weight.scalar_type());
-    }
-    return {grad_input, grad_weight};
+    return rms_norm::backward_composition(grad, Tensor(), input, rstd, weight, dims, wanted);
   }
 }
 
@@ -412,8 +295,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   register_native<ops::native_layer_norm_backward, layer_norm_backward>(m);
   register_native<ops::native_group_norm, group_norm>(m);
   register_native<ops::native_group_norm_backward, group_norm_backward>(m);
-  register_native<ops::_fused_rms_norm, rms_norm>(m);
-  m.impl("_fused_rms_norm_backward", TORCH_FN(rms_norm_backward));
+  register_native<ops::_fused_rms_norm, fused_rms_norm>(m);
+  m.impl("_fused_rms_norm_backward", TORCH_FN(fused_rms_norm_backward));
 }
 
 }  // namespace
