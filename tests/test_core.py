@@ -147,6 +147,19 @@ def test_max_split_size_is_followed(python):
     assert python(code).lines() == ["1"]
 
 
+def test_an_unknown_allocator_key_is_refused_at_the_first_use_of_the_device(python):
+    code = """
+        import torch
+        print(torch.npu.is_available())
+        try:
+            torch.empty(1, device="npu")
+        except ValueError as error:
+            print(error)
+    """
+    lines = python(code, PYTORCH_ALLOC_CONF="max_split_size_mb:32,max_splitt:1").lines()
+    assert lines[0] == "True" and "Unrecognized key 'max_splitt'" in lines[1]
+
+
 def test_another_driver_can_be_chosen_after_a_failure(python):
     code = """
         import os, torch

@@ -20,6 +20,16 @@ def test_accelerator_is_the_npu():
     assert torch.get_device_module() is torch.npu
 
 
+def test_star_imports_give_the_names_of_torch_cuda_that_the_device_has():
+    for ours, theirs in (
+        (torch.npu, torch.cuda),
+        (torch.npu.memory, torch.cuda.memory),
+        (torch.npu.random, torch.cuda.random),
+    ):
+        assert all(hasattr(ours, name) for name in ours.__all__)
+        assert {name for name in theirs.__all__ if hasattr(ours, name)} <= set(ours.__all__)
+
+
 def test_set_device_accepts_every_form(two_devices):
     for device, index in ((1, 1), ("npu:0", 0), (torch.device("npu:1"), 1), ("npu", 1), (0, 0), (-1, 0)):
         torch.npu.set_device(device)

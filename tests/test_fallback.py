@@ -63,7 +63,16 @@ def test_error_mode_raises_and_names_the_op():
         pytest.raises(NotImplementedError, match="aten::_linalg_svd.U .*TORCH_NPU_FALLBACK"),
     ):
         torch.linalg.svdvals(x)
-    assert "aten::_linalg_svd.U" not in fallback.report()
+    assert fallback.report() == {"aten::_linalg_svd.U": 1}
+
+
+def test_a_call_that_refuses_its_arguments_is_no_fallback():
+    x = torch.rand(20, 20, device="npu")
+    with fallback.mode("warn"), warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        with pytest.raises(RuntimeError, match="int8"):
+            torch._int_mm(x, x)
+    assert not seen and fallback.report() == {}
 
 
 def test_unknown_mode_is_refused():

@@ -36,7 +36,8 @@ VARIABLES = (
     Setting(
         "PYTORCH_ALLOC_CONF",
         "",
-        "The caching allocator's settings, `key:value` pairs separated by commas; the keys are below.",
+        "The caching allocator's settings, `key:value` pairs separated by commas; the keys are below. "
+        "A key that PyTorch does not know raises ValueError at the first use of a device.",
         "The defaults below.",
     ),
     Setting(

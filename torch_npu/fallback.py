@@ -6,6 +6,7 @@
         model(x)
 
 TORCH_NPU_FALLBACK sets the mode at the start: warn (once per op, the default), quiet (only count), error.
+A call that raises because of its arguments is no fallback: it is neither counted nor warned of.
 """
 
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from torch_npu import _C
 
 
 def report() -> dict[str, int]:
-    """Op name to the number of times it ran on the CPU, most frequent first. Empty when nothing fell back."""
+    """Op name to the number of times it ran on the CPU, or was kept from it (mode "error"); most frequent first."""
     return dict(sorted(_C.fallback_counts().items(), key=lambda entry: (-entry[1], entry[0])))
 
 

@@ -1,11 +1,11 @@
 """Commands that the device was given, counted per op while counting is on.
 
-    with torch_npu.native.counting():
+    with torch_npu.native.counting() as counts:
         model(x)
-    torch_npu.native_report()                {"aten::mm": 12, "aten::add.Tensor": 9}
+    counts                                   {"aten::mm": 12, "aten::add.Tensor": 9}
 
-Counting is off by default, because it takes a lock per command. An op that asks for several commands counts once per
-command.
+report() has the same at any time. Counting is off by default, because it takes a lock per command. An op that asks for
+several commands counts once per command.
 """
 
 from contextlib import contextmanager
@@ -33,10 +33,12 @@ def report() -> dict[str, int]:
 
 @contextmanager
 def counting():
-    """Starts from zero, counts inside the with block."""
+    """Starts from zero, counts inside the with block, and fills the dict that it yields when the block ends."""
     reset()
     enable()
+    counts: dict[str, int] = {}
     try:
-        yield
+        yield counts
     finally:
         disable()
+        counts.update(report())

@@ -66,10 +66,12 @@ class HostCall {
     at::AutoDispatchBelowADInplaceOrView below;
     refuse_views();
     find_device();
-    fallback::note(c10::toString(schema_.operator_name()));
+    const std::string name = c10::toString(schema_.operator_name());
+    fallback::check(name);
     bring_tensors();
     replace_arguments();
-    call();
+    call();  // may refuse its arguments, in PyTorch's words
+    fallback::note(name);
     write_back();
     replace_returns();
   }

@@ -18,12 +18,16 @@ Mode mode() noexcept;
 void set_mode(Mode mode) noexcept;
 Mode parse_mode(const std::string& text);  // "warn", "quiet" or "error", else throws and names the three
 
-// Op name with overload ("aten::add.Tensor") to the number of times that it ran on the CPU. Thread-safe.
+// Op name with overload ("aten::add.Tensor") to the number of times that it ran on the CPU, or was kept from it.
+// Thread-safe.
 std::map<std::string, uint64_t> counts();
 // Clears the counts, and lets every op warn again.
 void reset();
 
-// Counts one run of `op` on the CPU. Warns or raises as mode() says: call it before the work.
+// In mode Error, counts and raises: call it before the work.
+void check(const std::string& op);
+// Counts one run of `op` on the CPU and warns of the first; checks too. Where the work may still refuse its arguments,
+// call it behind the work.
 void note(const std::string& op);
 
 }  // namespace torch_npu::fallback

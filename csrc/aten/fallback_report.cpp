@@ -28,9 +28,13 @@ Mode mode_from_environment() noexcept {
 std::atomic<Mode> g_mode{mode_from_environment()};
 std::mutex g_mutex;
 
-std::map<std::string, uint64_t>& table() {
-  static auto* counts = new std::map<std::string, uint64_t>();  // outlives ops that run at exit
-  return *counts;
+struct Entry {
+  uint64_t count = 0;
+  bool warned = false;
+};
+std::map<std::string, Entry>& table() {
+  static auto* entries = new std::map<std::string, Entry>();  // outlives ops that run at exit
+  return *entries;
 }
 
 }  // namespace
@@ -52,7 +56,9 @@ void set_mode(Mode mode) noexcept {
 
 std::map<std::string, uint64_t> counts() {
   std::lock_guard lock(g_mutex);
-  return table();
+  std::map<std::string, uint64_t> counts;
+  for (const auto& [op, entry] : table()) counts[op] = entry.count;
+  return counts;
 }
 
 void reset() {
@@ -60,18 +66,29 @@ void reset() {
   table().clear();
 }
 
-void note(const std::string& op) {
-  const Mode now = mode();
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      now != Mode::Error, op,
-      " has no npu kernel for this call, and TORCH_NPU_FALLBACK=error forbids running it on the "
-      "CPU: set it to warn or quiet, or give the driver the command");
-  bool first = false;
+void check(const std::string& op) {
+  if (mode() != Mode::Error) return;
   {
     std::lock_guard lock(g_mutex);
-    first = ++table()[op] == 1;
+    ++table()[op].count;
   }
-  if (first && now == Mode::Warn) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, op,
+      " has no npu kernel for this call, and TORCH_NPU_FALLBACK=error forbids running it on the "
+      "CPU: set it to warn or quiet, or give the driver the command");
+}
+
+void note(const std::string& op) {
+  check(op);
+  bool warn = false;
+  {
+    std::lock_guard lock(g_mutex);
+    Entry& entry = table()[op];
+    ++entry.count;
+    warn = mode() == Mode::Warn && !entry.warned;
+    entry.warned |= warn;
+  }
+  if (warn) {
     TORCH_WARN("npu: ", op,
                " has no npu kernel for this call and ran on the CPU (data is copied there and back). "
                "torch_npu.fallback.report() lists all; TORCH_NPU_FALLBACK=error forbids it, =quiet silences this.");

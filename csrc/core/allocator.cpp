@@ -24,6 +24,18 @@ using caching::CachingCore;
 std::array<CachingCore*, kMaxDevices> g_cores{};
 std::array<std::atomic<double>, kMaxDevices> g_fractions{};  // 1 + the fraction; 0: never set
 
+// PyTorch refuses keys of PYTORCH_ALLOC_CONF that it does not know, but only where a backend has registered a parser
+// for keys of its own. This one has none; a build with CUDA has registered its parser by now.
+template <class Shared>
+bool refuse_unknown_keys() {
+  if constexpr (requires { Shared::getConfigParserHook(); }) {
+    if (!Shared::getConfigParserHook()) Shared::registerDeviceConfigParserHook([](const std::string&) {}, {});
+  }
+  return true;
+}
+[[maybe_unused]] const bool g_unknown_keys_refused =
+    refuse_unknown_keys<c10::CachingAllocator::AcceleratorAllocatorConfig>();
+
 caching::Config read_config() {
   using Shared = c10::CachingAllocator::AcceleratorAllocatorConfig;
   caching::Config config;

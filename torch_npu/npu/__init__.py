@@ -3,7 +3,8 @@
 from torch import OutOfMemoryError
 from torch._C import AcceleratorError
 
-from torch_npu.npu import _utils, amp, legacy, memory, random
+from torch_npu.npu import _utils, amp, memory, random
+from torch_npu.npu import legacy as _legacy
 from torch_npu.npu._lazy import _is_in_bad_fork, _lazy_call, _lazy_init, init, is_initialized
 from torch_npu.npu.device import (
     DeviceProperties,
@@ -76,9 +77,7 @@ from torch_npu.npu.streams import (
     stream,
 )
 
-__all__ = [name for name in globals() if not name.startswith("_")]
-
-globals().update(legacy.types())
+globals().update(_legacy.types())
 
 
 def __getattr__(name: str):
@@ -90,3 +89,7 @@ def __getattr__(name: str):
     if name == "_initialized":  # torch.utils.checkpoint asks for it to know whether there is a state to save
         return is_initialized()
     raise AttributeError(f"module 'torch.npu' has no attribute {name!r}")
+
+
+# As torch.cuda's: what a user calls, with the tensor types.
+__all__ = [name for name in globals() if not name.startswith("_")] + ["default_generators"]

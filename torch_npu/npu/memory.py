@@ -10,6 +10,28 @@ from torch_npu import _C
 from torch_npu.npu._lazy import _is_in_bad_fork, _lazy_init
 from torch_npu.npu._utils import Device, _get_device_index
 
+__all__ = [
+    "empty_cache",
+    "get_per_process_memory_fraction",
+    "host_memory_stats",
+    "max_memory_allocated",
+    "max_memory_cached",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_cached",
+    "memory_reserved",
+    "memory_snapshot",
+    "memory_stats",
+    "memory_stats_as_nested_dict",
+    "memory_summary",
+    "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
+    "reset_peak_memory_stats",
+    "set_per_process_memory_fraction",
+]
+
 
 def _index(device: Device) -> int:
     _lazy_init()

@@ -9,6 +9,18 @@ from torch_npu.npu._lazy import _lazy_call, _lazy_init, is_initialized
 from torch_npu.npu._utils import Device, _get_device_index
 from torch_npu.npu.device import current_device, device_count
 
+__all__ = [
+    "get_rng_state",
+    "get_rng_state_all",
+    "initial_seed",
+    "manual_seed",
+    "manual_seed_all",
+    "seed",
+    "seed_all",
+    "set_rng_state",
+    "set_rng_state_all",
+]
+
 
 def _generator(index: int) -> torch.Generator:
     return _C.default_generator(index)
