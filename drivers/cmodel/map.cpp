@@ -6,6 +6,7 @@
 #include "drivers/cmodel/direct.h"
 #include "drivers/cmodel/exec.h"
 #include "drivers/cmodel/pool.h"
+#include "drivers/cmodel/scatter_split.h"
 
 namespace cmodel {
 namespace {
@@ -36,16 +37,16 @@ std::pair<const char*, const char*> reach(const Job& job, const Op& op) {
   return {operand.ptr + low * (int64_t{1} << log_size), operand.ptr + (high << log_size)};
 }
 
-// Can several threads run the whole program, each writing its own part? Not if what one writes another one reads, or
-// if there are stores that each would do.
+// Can several threads run the program side by side, each writing its own part? Not if what one writes another one reads
+// or writes as well, or if there are stores that each would do.
 bool only_scatters(const Job& job, const Plan& plan) {
   for (const Op& op : plan.ops) {
     if (op.step == Step::kStore) return false;
-    if (op.step != Step::kLoad && op.step != Step::kLoadAt) continue;
+    if (op.step != Step::kLoad && op.step != Step::kLoadAt && op.step != Step::kStoreAt) continue;
     if (job.operands[op.imm].immediate) continue;
     const auto [begin, end] = reach(job, op);
     for (const Op& store : plan.ops) {
-      if (store.step != Step::kStoreAt) continue;
+      if (store.step != Step::kStoreAt || (op.step == Step::kStoreAt && op.imm == store.imm)) continue;
       const auto [first, last] = reach(job, store);
       if (begin < last && first < end) return false;
     }
@@ -90,12 +91,14 @@ bool run_map(const Job& job, Failure& failure) {
   const bool square = !plan.stores_at && runs_across(space, views);
   const int64_t block = only_loop(job, plan, space) ? 8 * kBlock : block_of(plan);
   // What coordinates are computed into is computed once per column of a tile, so tiles of several rows are cheaper.
-  const Tiling tiling(space, views, block, square, plan.indexes ? 512 : 128);
-  auto run = [&](Frame& frame, int64_t begin, int64_t end) {
+  const int64_t long_row = plan.indexes ? 512 : 128;
+  const Tiling tiling(space, views, block, square, long_row);
+  auto run = [&](Frame& frame, const Tiling& tiles, int64_t begin, int64_t end, const int64_t* base, int64_t position) {
     if (end - begin > 1 && !plan.invariants.empty()) hoist(frame);
     Tile tile;
     for (int64_t i = begin; i < end && !sink.failed(); ++i) {
-      tiling.at(i, nullptr, tile);
+      tiles.at(i, base, tile);
+      tile.position += position;
       run_tile(frame, segment.begin, segment.end, tile);
     }
   };
@@ -106,26 +109,42 @@ bool run_map(const Job& job, Failure& failure) {
     parallel_for(tiling.count(), grain, [&](int64_t begin, int64_t end) {
       Frame& frame = prepare(job, sink, block);
       frame.streams = streams;
-      run(frame, begin, end);
+      run(frame, tiling, begin, end, nullptr, 0);
       stream_fence();
     });
     return sink.finish(failure);
   }
-  // Addresses may repeat, and the last store in row-major order stays: every thread walks all points in order and
-  // writes those that fall into its part of memory.
+  // Addresses may repeat, and the last store in row-major order stays.
   const int64_t parts = pool_threads();
   if (parts == 1 || space.total * cost < 100'000'000 || !only_scatters(job, plan)) {
-    run(prepare(job, sink, block), 0, tiling.count());
-  } else {
-    parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t part = begin; part < end; ++part) {
-        Frame& frame = prepare(job, sink, block);
-        frame.part = part;
-        frame.parts = parts;
-        run(frame, 0, tiling.count());
-      }
-    });
+    run(prepare(job, sink, block), tiling, 0, tiling.count(), nullptr, 0);
+    return sink.finish(failure);
   }
+  if (const int d = split_dimension(job, plan, space); d != kNone && space.size[d] >= parts) {
+    // Each thread has points of its own. Long pieces of the last dimension: rows are walked once for each.
+    const int64_t others = space.total / space.size[d];
+    const int64_t grain = std::max<int64_t>(1, 10'000'000 / cost / others);
+    const int64_t least = d == space.rank - 1 && d > 0 ? (space.size[d] + 2 * parts - 1) / (2 * parts) : 1;
+    parallel_for(space.size[d], std::max(grain, least), [&](int64_t begin, int64_t end) {
+      Space piece = space;
+      piece.size[d] = end - begin;
+      piece.total = others * (end - begin);
+      int64_t base[kMaxViews];
+      for (int v = 0; v < views; ++v) base[v] = begin * space.stride[d][v];
+      const Tiling tiles(piece, views, block, false, long_row);
+      run(prepare(job, sink, block), tiles, 0, tiles.count(), base, begin * others);
+    });
+    return sink.finish(failure);
+  }
+  // Every thread walks all points in order and writes those that fall into its part of memory.
+  parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) {
+      Frame& frame = prepare(job, sink, block);
+      frame.part = part;
+      frame.parts = parts;
+      run(frame, tiling, 0, tiling.count(), nullptr, 0);
+    }
+  });
   return sink.finish(failure);
 }
 

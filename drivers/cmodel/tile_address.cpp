@@ -250,13 +250,17 @@ struct Writer {
     if (!merge) {
       with_bytes(p.log_size, memory, [&](auto* word) {
         using T = std::remove_pointer_t<decltype(word)>;
+        const T* value = reinterpret_cast<const T*>(values) + (value_step ? at : 0);
+        const int64_t step = value_step ? 1 : 0;
         for (int64_t c = 0; c < n; ++c)
-          if (keep(c)) std::memcpy(&word[elements[c]], values + (at + c) * value_step, sizeof(T));
+          if (keep(c)) word[elements[c]] = value[c * step];
       });
     } else if (op.flags == NPU_STORE_ADD && !converts && p.operand->dtype == NPU_F32) {
       float* word = reinterpret_cast<float*>(memory);
+      const float* value = reinterpret_cast<const float*>(values) + (value_step ? at : 0);
+      const int64_t step = value_step ? 1 : 0;
       for (int64_t c = 0; c < n; ++c)
-        if (keep(c)) word[elements[c]] += *reinterpret_cast<const float*>(values + (at + c) * value_step);
+        if (keep(c)) word[elements[c]] += value[c * step];
     } else {
       for (int64_t c = 0; c < n; ++c) {
         if (!keep(c)) continue;

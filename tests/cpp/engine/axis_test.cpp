@@ -108,6 +108,39 @@ TEST(scatters_by_several_threads_keep_the_last_store) {
   }
 }
 
+// Points [planes, rows, columns] into tensors [planes, targets, columns] along the middle, or [planes, rows, targets]
+// along the last: stores stay apart where the other coordinates differ, so threads share out one of those. With `step`
+// below the size of a plane they do not.
+TEST(scatters_whose_stores_stay_apart) {
+  struct Kind {
+    int64_t planes, rows, columns, targets;
+    bool last;
+    int64_t shrink;
+  };
+  const Kind kinds[] = {{40, 50, 60, 7, false, 0}, {1, 500, 300, 9, false, 0}, {1, 400, 500, 30, true, 0},
+                        {30, 40, 100, 5, true, 0}, {40, 50, 60, 7, false, 30}, {200, 1, 700, 20, true, 3}};
+  for (const Kind& c : kinds)
+    for (const char* mode : {"", ", add"})
+      for (const bool masked : {false, true}) {
+        Case k(NPU_SCATTER, {c.planes, c.rows, c.columns});
+        const int64_t n = c.planes * c.rows * c.columns, plane = c.last ? c.rows * c.targets : c.targets * c.columns;
+        std::mt19937 random(11);
+        std::vector<int64_t> index(static_cast<size_t>(n));
+        for (int64_t& i : index) i = static_cast<int64_t>(random() % static_cast<uint64_t>(c.targets));
+        k.add(k.block(index), NPU_I64, {c.rows * c.columns, c.columns, 1});
+        k.add(k.block(whole_numbers(n, 5)), NPU_F32, {c.rows * c.columns, c.columns, 1});
+        k.add(k.block(whole_numbers(c.planes * plane, 6)), NPU_F32,
+              {plane - c.shrink, c.last ? c.targets : 0, c.last ? 0 : 1});
+        k.with(("program p(index, x, out)\neach:\n  %i = load index : i64\n  %n = const " + std::to_string(c.targets) +
+                " : i64\n  %two = const 2 : i64\n  %m = ne %i, %two\n  %c = check_index %i, %n, check" +
+                (masked ? ", mask %m" : "") + "\n  %s = const " + std::to_string(c.last ? 1 : c.columns) +
+                " : i64\n  %at = mul %c, %s\n  %x = load x : f32\n  store_at out, %x, %at" + mode +
+                (masked ? ", mask %m" : "") + "\n")
+                   .c_str());
+        expect(k, std::to_string(c.planes) + " x " + std::to_string(c.rows) + " x " + std::to_string(c.columns) + mode);
+      }
+}
+
 TEST(windows_with_a_border) {
   for (const Shape& s : kShapes)
     for (const char* fold : {"argmax", "argmin", "max", "sum"})
