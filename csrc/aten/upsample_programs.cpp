@@ -1,5 +1,7 @@
 #include "csrc/aten/upsample.h"
 
+#include <ATen/ops/empty.h>
+
 namespace torch_npu {
 namespace {
 
@@ -186,64 +188,104 @@ void each_corner(Interpolation kind, int64_t n, std::string& text, Corner corner
 
 KernelFamily f_forward, f_backward;
 
-int64_t key_of(Interpolation kind, bool align, int64_t n, int64_t lead) {
-  return ((static_cast<int64_t>(kind) * 2 + align) * 4 + n) * 8 + lead;
+// Dimensions first, first + 1, ... of the tensors, one per scale.
+struct Along {
+  Interpolation kind;
+  bool align;
+  int64_t first;
+  at::ArrayRef<double> scales;
+
+  int64_t count() const { return static_cast<int64_t>(scales.size()); }
+  int64_t key() const { return ((static_cast<int64_t>(kind) * 2 + align) * 4 + count()) * 8 + first; }
+  std::string lines() const { return position_lines(kind, align, count(), first); }
+
+  void fill(Nest& nest, const at::Tensor& wide, const at::Tensor& inner) const {
+    at::DimVector plane(inner.strides());
+    std::fill_n(plane.begin() + first, count(), 0);
+    nest.with(wide).with(inner, plane);
+    for (int64_t d = 0; d < count(); ++d) {
+      nest.number(scales[d]).integer(inner.size(first + d) - 1).integer(inner.stride(first + d));
+    }
+  }
+};
+
+void read(const char* label, const Along& along, const at::Tensor& x, const at::Tensor& out) {
+  const npu_dtype compute = compute_dtype(numeric_dtype(x.scalar_type(), label));
+  Nest nest(NPU_MAP, label, out.sizes());
+  along.fill(nest, out, x);
+  nest.run(f_forward.get(along.key(), compute, [&] {
+    std::string text = header("out, x", along.count()) + along.lines(), sum;
+    each_corner(along.kind, along.count(), text,
+                [&](const std::string& id, const std::string& offset, const std::string& weight) {
+                  text += "  %x" + id + "v = load_at x, " + offset + " : $t\n";
+                  if (weight.empty()) {
+                    sum = "%x" + id + "v";
+                    return;
+                  }
+                  text += "  %p" + id + "v = mul %x" + id + "v, " + weight + "\n";
+                  if (!sum.empty()) text += "  %s" + id + "v = add " + sum + ", %p" + id + "v\n";
+                  sum = (sum.empty() ? "%p" : "%s") + id + "v";
+                });
+    return text + "  store out, " + sum + "\n";
+  }));
 }
 
-void fill(Nest& nest, const at::Tensor& wide, const at::Tensor& inner, at::ArrayRef<double> scales) {
-  const int64_t n = static_cast<int64_t>(scales.size()), lead = wide.dim() - n;
-  at::DimVector plane(inner.strides());
-  std::fill(plane.begin() + lead, plane.end(), 0);
-  nest.with(wide).with(inner, plane);
-  for (int64_t d = 0; d < n; ++d) {
-    nest.number(scales[d]).integer(inner.size(lead + d) - 1).integer(inner.stride(lead + d));
-  }
+void add(const char* label, const Along& along, const at::Tensor& grad, const at::Tensor& sum) {
+  const npu_dtype compute = compute_dtype(numeric_dtype(grad.scalar_type(), label));
+  Nest nest(NPU_SCATTER, label, grad.sizes());
+  along.fill(nest, grad, sum);
+  nest.run(f_backward.get(along.key(), compute, [&] {
+    std::string text = header("grad, sum", along.count()) + along.lines() + "  %g = load grad : $t\n";
+    each_corner(along.kind, along.count(), text,
+                [&](const std::string& id, const std::string& offset, const std::string& weight) {
+                  std::string value = "%g";
+                  if (!weight.empty()) {
+                    value = "%p" + id + "v";
+                    text += "  " + value + " = mul %g, " + weight + "\n";
+                  }
+                  text += "  store_at sum, " + value + ", " + offset + ", add\n";
+                });
+    return text;
+  }));
+}
+
+// What lies between two dimensions: `from` with the size that `to` has along `d`, 16-bit numbers in single precision.
+at::Tensor between(const at::Tensor& from, const at::Tensor& to, int64_t d, bool zero) {
+  at::DimVector sizes(from.sizes());
+  sizes[d] = to.size(d);
+  const auto type = at::isReducedFloatingType(from.scalar_type()) ? at::kFloat : from.scalar_type();
+  const at::Tensor made = at::empty(sizes, from.options().dtype(type), from.suggest_memory_format());
+  return zero ? made.zero_() : made;
 }
 
 }  // namespace
 
+// One dimension after the other, the last first, where there are several taps: 2 and 2 reads instead of 4, and those of
+// all dimensions but the last are whole rows. It is also the order in which PyTorch adds up.
 void interpolate(const char* label, Interpolation kind, bool align, const at::Tensor& x, const at::Tensor& out,
                  at::ArrayRef<double> scales) {
   if (out.numel() == 0) return;
   const int64_t n = static_cast<int64_t>(scales.size()), lead = out.dim() - n;
-  const npu_dtype compute = compute_dtype(numeric_dtype(x.scalar_type(), label));
-  Nest nest(NPU_MAP, label, out.sizes());
-  fill(nest, out, x, scales);
-  nest.run(f_forward.get(key_of(kind, align, n, lead), compute, [&] {
-    std::string text = header("out, x", n) + position_lines(kind, align, n, lead), sum;
-    each_corner(kind, n, text, [&](const std::string& id, const std::string& offset, const std::string& weight) {
-      text += "  %x" + id + "v = load_at x, " + offset + " : $t\n";
-      if (weight.empty()) {
-        sum = "%x" + id + "v";
-        return;
-      }
-      text += "  %p" + id + "v = mul %x" + id + "v, " + weight + "\n";
-      if (!sum.empty()) text += "  %s" + id + "v = add " + sum + ", %p" + id + "v\n";
-      sum = (sum.empty() ? "%p" : "%s") + id + "v";
-    });
-    return text + "  store out, " + sum + "\n";
-  }));
+  if (taps(kind) == 1) return read(label, {kind, align, lead, scales}, x, out);
+  at::Tensor from = x;
+  for (int64_t d = n - 1; d >= 0; --d) {
+    const at::Tensor to = d == 0 ? out : between(from, out, lead + d, false);
+    read(label, {kind, align, lead + d, scales.slice(d, 1)}, from, to);
+    from = to;
+  }
 }
 
 void interpolate_backward(const char* label, Interpolation kind, bool align, const at::Tensor& grad,
                           const at::Tensor& sum, at::ArrayRef<double> scales) {
   if (grad.numel() == 0) return;
   const int64_t n = static_cast<int64_t>(scales.size()), lead = grad.dim() - n;
-  const npu_dtype compute = compute_dtype(numeric_dtype(grad.scalar_type(), label));
-  Nest nest(NPU_SCATTER, label, grad.sizes());
-  fill(nest, grad, sum, scales);
-  nest.run(f_backward.get(key_of(kind, align, n, lead), compute, [&] {
-    std::string text = header("grad, sum", n) + position_lines(kind, align, n, lead) + "  %g = load grad : $t\n";
-    each_corner(kind, n, text, [&](const std::string& id, const std::string& offset, const std::string& weight) {
-      std::string value = "%g";
-      if (!weight.empty()) {
-        value = "%p" + id + "v";
-        text += "  " + value + " = mul %g, " + weight + "\n";
-      }
-      text += "  store_at sum, " + value + ", " + offset + ", add\n";
-    });
-    return text;
-  }));
+  if (taps(kind) == 1) return add(label, {kind, align, lead, scales}, grad, sum);
+  at::Tensor from = grad;
+  for (int64_t d = 0; d < n; ++d) {
+    const at::Tensor to = d == n - 1 ? sum : between(from, sum, lead + d, true);
+    add(label, {kind, align, lead + d, scales.slice(d, 1)}, from, to);
+    from = to;
+  }
 }
 
 }  // namespace torch_npu
