@@ -67,47 +67,86 @@ uint64_t key_of(const char* p, int dtype) {
   return real_key(d, uint64_t{1} << 63, uint64_t{0x7ff} << 52, ~uint64_t{0});
 }
 
-// Keys of a row. The usual type has a loop of its own, without branches.
-void keys_of(uint64_t* out, const char* keys, int64_t step, int dtype, uint64_t flip, int64_t n) {
-  if (dtype == NPU_F32 && step == sizeof(float)) {
-    for (int64_t i = 0; i < n; ++i) {
-      uint32_t bits;
-      std::memcpy(&bits, keys + i * 4, sizeof bits);
-      bits = bits == 0x80000000u ? 0 : bits;
-      const uint32_t down = ~bits, up = bits | 0x80000000u;
-      const uint32_t ordered = bits & 0x80000000u ? down : up;
-      out[i] = ((bits & 0x7fffffffu) > 0x7f800000u ? 0xffffffffu : ordered) ^ flip;
-    }
-    return;
+// The same without branches, for dense keys of floating type. Bits is the word of one key.
+template <class Bits, class Key>
+void real_keys(Key* out, const char* keys, Bits infinity, uint64_t flip, int64_t n) {
+  constexpr Bits kSign = static_cast<Bits>(Bits{1} << (8 * sizeof(Bits) - 1)), kAll = static_cast<Bits>(~Bits{0});
+  for (int64_t i = 0; i < n; ++i) {
+    Bits bits;
+    std::memcpy(&bits, keys + i * static_cast<int64_t>(sizeof bits), sizeof bits);
+    bits = bits == kSign ? Bits{0} : bits;
+    const Bits down = static_cast<Bits>(~bits), up = static_cast<Bits>(bits | kSign);
+    const Bits ordered = bits & kSign ? down : up;
+    const Bits key = static_cast<Bits>(bits & ~kSign) > infinity ? kAll : ordered;
+    out[i] = static_cast<Bits>(key ^ static_cast<Bits>(flip));
   }
-  for (int64_t i = 0; i < n; ++i) out[i] = key_of(keys + i * step, dtype) ^ flip;
 }
 
-// The first `count` of n in order, a small part of them. Most keys are only compared with the worst of the best so far.
-void select(std::vector<Pair>& best, const uint64_t* keys, int64_t n, int64_t count) {
+template <class Bits, class Key>
+void integer_keys(Key* out, const char* keys, uint64_t flip, int64_t n) {
+  const Bits change = static_cast<Bits>((Bits{1} << (8 * sizeof(Bits) - 1)) ^ flip);
+  for (int64_t i = 0; i < n; ++i) {
+    Bits bits;
+    std::memcpy(&bits, keys + i * static_cast<int64_t>(sizeof bits), sizeof bits);
+    out[i] = static_cast<Key>(bits ^ change);
+  }
+}
+
+// Keys of a row, in words that hold them.
+template <class Key>
+void keys_of(Key* out, const char* keys, int64_t step, int dtype, uint64_t flip, int64_t n) {
+  if (step == npu::dtype_size(dtype)) {
+    switch (dtype) {
+      case NPU_F32:
+        return real_keys<uint32_t>(out, keys, 0x7f800000u, flip, n);
+      case NPU_BF16:
+        return real_keys<uint16_t>(out, keys, uint16_t{0x7f80}, flip, n);
+      case NPU_F16:
+        return real_keys<uint16_t>(out, keys, uint16_t{0x7c00}, flip, n);
+      case NPU_I32:
+        return integer_keys<uint32_t>(out, keys, flip, n);
+      case NPU_I64:
+        return integer_keys<uint64_t>(out, keys, flip, n);
+      default:
+        break;
+    }
+  }
+  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<Key>(key_of(keys + i * step, dtype) ^ flip);
+}
+
+// The first `count` of n in order, a small part of them. Most keys are only compared with the worst of the best so far,
+// a block of them in the first cache.
+template <class Key>
+void select(std::vector<Pair>& best, const char* keys, int64_t step, int dtype, uint64_t flip, int64_t n,
+            int64_t count) {
   auto before = [](const Pair& a, const Pair& b) { return a.key != b.key ? a.key < b.key : a.at < b.at; };
   const size_t most = static_cast<size_t>(4 * count + 64);
   best.clear();
-  uint64_t worst = ~uint64_t{0};
+  Key worst = static_cast<Key>(~Key{0});
   bool full = false;  // `worst` is known
   auto shrink = [&] {
     std::nth_element(best.begin(), best.begin() + (count - 1), best.end(), before);
     best.resize(static_cast<size_t>(count));
-    worst = best.back().key;
+    worst = static_cast<Key>(best.back().key);
     full = true;
   };
-  constexpr int64_t kStep = 32;
-  for (int64_t i = 0; i < n; i += kStep) {
-    const int64_t end = std::min(n, i + kStep);
-    if (full) {
-      int any = 0;
-      for (int64_t k = i; k < end; ++k) any |= keys[k] < worst;
-      if (!any) continue;
-    }
-    for (int64_t k = i; k < end; ++k) {
-      if (full && keys[k] >= worst) continue;  // of equals, the first stay
-      best.push_back({keys[k], static_cast<uint64_t>(k)});
-      if (best.size() == most) shrink();
+  constexpr int64_t kStep = 32, kKeys = 16 * kStep;
+  Key block[kKeys];
+  for (int64_t first = 0; first < n; first += kKeys) {
+    const int64_t held = std::min(kKeys, n - first);
+    keys_of(block, keys + first * step, step, dtype, flip, held);
+    for (int64_t i = 0; i < held; i += kStep) {
+      const int64_t end = std::min(held, i + kStep);
+      if (full) {
+        Key any = 0;
+        for (int64_t k = i; k < end; ++k) any |= static_cast<Key>(block[k] < worst);
+        if (!any) continue;
+      }
+      for (int64_t k = i; k < end; ++k) {
+        if (full && block[k] >= worst) continue;  // of equals, the first stay
+        best.push_back({block[k], static_cast<uint64_t>(first + k)});
+        if (best.size() == most) shrink();
+      }
     }
   }
   if (static_cast<int64_t>(best.size()) > count) shrink();
@@ -168,11 +207,12 @@ bool run_sort(const Job& job, Failure&) {
       }
       const char* keys = (o[0].immediate ? reinterpret_cast<const char*>(&o[0].bits) : o[0].ptr) + offset[0] * key_size;
       const int64_t key_step = o[0].stride[rank - 1] * key_size;
-      ordered.resize(static_cast<size_t>(n));
-      keys_of(ordered.data(), keys, key_step, key_type, flip, n);
       if (count < n / 8) {
-        select(pairs, ordered.data(), n, count);
+        const auto best = key_size > 4 ? select<uint64_t> : select<uint32_t>;
+        best(pairs, keys, key_step, key_type, flip, n, count);
       } else {
+        ordered.resize(static_cast<size_t>(n));
+        keys_of(ordered.data(), keys, key_step, key_type, flip, n);
         pairs.resize(static_cast<size_t>(n));
         for (int64_t i = 0; i < n; ++i)
           pairs[static_cast<size_t>(i)] = {ordered[static_cast<size_t>(i)], static_cast<uint64_t>(i)};
