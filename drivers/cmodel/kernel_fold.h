@@ -346,6 +346,27 @@ void scan_row(void* out, const void* in, int64_t n, void* carry) {
   *static_cast<Carry*>(carry) = x;
 }
 
+template <class Op, class T, class Carry>
+void scan_rows(void* const* out, const void* const* in, int64_t n, uint64_t* carry) {
+  static_assert(sizeof(Carry) == sizeof(uint64_t));
+  T* o[kScanRows];
+  const T* a[kScanRows];
+  Carry x[kScanRows];
+  for (int r = 0; r < kScanRows; ++r) {
+    o[r] = static_cast<T*>(out[r]);
+    a[r] = static_cast<const T*>(in[r]);
+    __builtin_memcpy(&x[r], &carry[r], sizeof(Carry));
+  }
+  for (int64_t i = 0; i < n; ++i) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kScanRows; ++r) {
+      x[r] = Op::f(x[r], static_cast<Carry>(a[r][i]));
+      o[r][i] = static_cast<T>(x[r]);
+    }
+  }
+  __builtin_memcpy(carry, x, sizeof x);
+}
+
 template <class T>
 constexpr auto carry_type() {
   if constexpr (is_real<T>)

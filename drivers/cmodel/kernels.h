@@ -50,6 +50,9 @@ using Scatter = void (*)(void* out, int64_t stride, const void* in, int64_t n);
 using Transpose = void (*)(void* out, const void* in, int64_t stride, int64_t rows, int64_t cols);
 // Running value from *carry on; `carry` is updated.
 using ScanRow = void (*)(void* out, const void* in, int64_t n, void* carry);
+// The same for several rows side by side, so that one does not wait for the other.
+constexpr int kScanRows = 4;
+using ScanRows = void (*)(void* const* out, const void* const* in, int64_t n, uint64_t* carry);
 
 // Elements first + c * stride + offset[c] (or offset[0] for all) of an operand whose valid ones are lowest ..
 // lowest + span; where the mask is 0, `lowest`. False: some element is not valid.
@@ -74,6 +77,7 @@ struct Kernels {
   Moments moments[kTypeClasses];
   WelfordLanes welford_lanes[kTypeClasses];
   ScanRow scan[NPU_FOLD_COUNT][kTypeClasses];
+  ScanRows scan_rows[NPU_FOLD_COUNT][kTypeClasses];  // null: there is none
   Addresses addresses;
   CheckIndices check[2];  // I32, I64
   Pick pick[4];           // by log2 of the element size, as the following

@@ -180,6 +180,8 @@ void set_folds(Kernels& t, TypeClass c) {
     t.scan[NPU_FOLD_OR][c] = scan_row<Or, T, T>;
     t.scan[NPU_FOLD_XOR][c] = scan_row<Xor, T, T>;
   } else {
+    t.scan_rows[NPU_FOLD_SUM][c] = scan_rows<Add, T, Carry>;
+    t.scan_rows[NPU_FOLD_PROD][c] = scan_rows<Mul, T, Carry>;
     t.moments[c] = moments<T>;
     t.welford_lanes[c] = welford_lanes<T>;
   }

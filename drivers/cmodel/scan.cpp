@@ -43,9 +43,14 @@ class Scan {
       return;
     }
     const Tiling tiles(inner_, views_, block_of(plan_), false);
-    parallel_for(kept_.total, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end && !sink_.failed(); ++row) run_row(tiles, row);
-    });
+    const Plain plain = find_plain();
+    parallel_for(kept_.total, plain.kernel ? std::max<int64_t>(grain, kScanRows) : grain,
+                 [&](int64_t begin, int64_t end) {
+                   int64_t row = begin;
+                   if (plain.kernel)
+                     for (; row + kScanRows <= end; row += kScanRows) run_rows(plain, row);
+                   for (; row < end && !sink_.failed(); ++row) run_row(tiles, row);
+                 });
   }
 
  private:
@@ -56,6 +61,89 @@ class Scan {
       if (op.step == Step::kLoad && inner_.rank > 0)
         return std::llabs(inner_.stride[0][op.view]) != 1 && std::llabs(kept_.stride[kept_.rank - 1][op.view]) == 1;
     return false;
+  }
+
+  // A program that only loads, scans and stores: rows can go side by side.
+  struct Plain {
+    ScanRows kernel = nullptr;
+    int load = kNone, store = kNone;
+    uint64_t first = 0;  // the running value before the row
+  };
+  Plain find_plain() const {
+    Plain plain;
+    int scan = kNone;
+    for (size_t i = 0; i < plan_.ops.size(); ++i) {
+      const Op& op = plan_.ops[i];
+      if (op.step == Step::kNothing) continue;
+      int* which = op.step == Step::kLoad    ? &plain.load
+                   : op.step == Step::kScan  ? &scan
+                   : op.step == Step::kStore ? &plain.store
+                                             : nullptr;
+      if (!which || *which != kNone || op.mask != NPU_NO_VALUE) return {};
+      *which = static_cast<int>(i);
+    }
+    if (plain.load == kNone || scan == kNone || plain.store == kNone || inner_.rank != 1) return {};
+    const Op& op = plan_.ops[scan];
+    const int kind =
+        plan_.segments[0].folds.empty() ? plan_.segments[1].folds[0].kind : plan_.segments[0].folds[0].kind;
+    if (op.a != plain.load || plan_.ops[plain.store].a != scan || job_.operands[plan_.ops[plain.load].imm].immediate)
+      return {};
+    plain.kernel = kernels().scan_rows[kind][type_class(op.dtype)];
+    plain.first = identity_bits(kind, op.dtype == NPU_F32 ? int{NPU_F64} : int{op.dtype});
+    return plain;
+  }
+
+  void run_rows(const Plain& plain, int64_t row) {
+    // Pieces of rows, gathered and converted where they are not in memory as the kernel wants them.
+    constexpr int64_t kPiece = 512;
+    alignas(64) char values[kScanRows][kPiece * 8], results[kScanRows][kPiece * 8], given[kPiece * 8];
+    const Op &load = plan_.ops[plain.load], &store = plan_.ops[plain.store];
+    const Operand &from = job_.operands[load.imm], &to = job_.operands[store.imm];
+    const Kernels& k = kernels();
+    const int type = load.dtype, from_log = log_size_of(from.dtype), to_log = log_size_of(to.dtype);
+    const int64_t from_step = inner_.stride[0][load.view], to_step = inner_.stride[0][store.view];
+    char *source[kScanRows], *target[kScanRows];
+    uint64_t carry[kScanRows];
+    for (int r = 0; r < kScanRows; ++r) {
+      int64_t base[kMaxViews] = {};
+      kept_.add_offsets(row + r, views_, base);
+      source[r] = from.ptr + base[load.view] * (int64_t{1} << from_log);
+      target[r] = to.ptr + base[store.view] * (int64_t{1} << to_log);
+      carry[r] = plain.first;
+    }
+    for (int64_t at = 0; at < inner_.total; at += kPiece) {
+      const int64_t n = std::min(kPiece, inner_.total - at);
+      const void* in[kScanRows];
+      void* out[kScanRows];
+      for (int r = 0; r < kScanRows; ++r) {
+        const char* read = source[r] + at * from_step * (int64_t{1} << from_log);
+        if (from_step != 1) {
+          char* into = from.dtype == type ? values[r] : given;
+          k.gather[from_log](into, read, from_step, n);
+          read = into;
+        }
+        if (from.dtype != type) {
+          k.convert[from.dtype][type](values[r], read, n);
+          read = values[r];
+        }
+        in[r] = read;
+        const bool straight = to_step == 1 && to.dtype == type;
+        out[r] = straight ? target[r] + at * (int64_t{1} << to_log) : results[r];
+      }
+      plain.kernel(out, in, n, carry);
+      for (int r = 0; r < kScanRows; ++r) {
+        if (out[r] != results[r]) continue;
+        char* write = target[r] + at * to_step * (int64_t{1} << to_log);
+        if (to.dtype == type) {
+          k.scatter[to_log](write, to_step, results[r], n);
+        } else if (to_step == 1) {
+          k.convert[type][to.dtype](write, results[r], n);
+        } else {
+          k.convert[type][to.dtype](given, results[r], n);
+          k.scatter[to_log](write, to_step, given, n);
+        }
+      }
+    }
   }
 
   static void publish(Frame& f, const FoldPlan& fold, int member, char* values, bool uniform) {
