@@ -28,6 +28,25 @@ struct Side {
   }
 };
 
+// Dense results that will not stay in the caches, in pieces of a few rows.
+void stream_rows(const Kernels& k, const Side& out, const Side& in, int64_t rows, int64_t cols) {
+  alignas(64) char block[kStreamBlock];
+  const int64_t bytes = cols << out.log_size, together = std::max<int64_t>(1, kStreamBlock / bytes);
+  char* to = out.ptr;
+  const char* from = in.ptr;
+  for (int64_t r = 0; r < rows; r += together) {
+    const int64_t m = std::min(together, rows - r), step = in.row << in.log_size;
+    if (bytes >= kStreamBlock) {
+      k.stream(to, from, bytes);
+    } else {
+      k.copy_rows(block, bytes, from, step, m, bytes);
+      k.stream(to, block, m * bytes);
+    }
+    to += m * bytes;
+    from += m * step;
+  }
+}
+
 void copy_tile(const Kernels& k, const Side& out, const Side& in, int64_t rows, int64_t cols, Convert convert) {
   alignas(64) char gathered[kBlock * 8], converted[kBlock * 8];
   const int64_t n = rows * cols;
@@ -104,14 +123,19 @@ bool run_copy(const Job& job, Failure&) {
   }
   const bool across = space.rank > 1 && space.stride[space.rank - 2][1] == 1 && out_stride[1] != 1;
   const Tiling tiling(space, 2, kBlock, across);
+  const bool streams = same && n << out_log >= kStreamBytes && out_stride[1] == 1 && in.ptr != out.ptr;
   parallel_for(tiling.count(), std::max<int64_t>(1, 16384 / tiling.points()), [&](int64_t begin, int64_t end) {
     Tile t;
     for (int64_t i = begin; i < end; ++i) {
       tiling.at(i, nullptr, t);
       const Side to{out.ptr + (t.offset[0] << out_log), out_log, t.row_stride[0], t.col_stride[0]};
       const Side from{const_cast<char*>(source) + (t.offset[1] << in_log), in_log, t.row_stride[1], t.col_stride[1]};
-      copy_tile(k, to, from, t.rows, t.cols, convert);
+      if (streams && to.dense(t.rows, t.cols))
+        stream_rows(k, to, from, t.rows, t.cols);
+      else
+        copy_tile(k, to, from, t.rows, t.cols, convert);
     }
+    if (streams) stream_fence();
   });
   return true;
 }

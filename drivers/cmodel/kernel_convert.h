@@ -256,8 +256,9 @@ void scatter_transposed(void* out, const void* in, int64_t stride, int64_t rows,
 inline void copy_rows(void* out, int64_t out_step, const void* in, int64_t in_step, int64_t rows, int64_t bytes) {
   char* o = static_cast<char*>(out);
   const char* a = static_cast<const char*>(in);
-  if (bytes == 64) {
-    for (int64_t r = 0; r < rows; ++r, o += out_step, a += in_step) __builtin_memcpy(o, a, 64);
+  if (bytes % 64 == 0 && bytes <= 512) {
+    for (int64_t r = 0; r < rows; ++r, o += out_step, a += in_step)
+      for (int64_t i = 0; i < bytes; i += 64) __builtin_memcpy(o + i, a + i, 64);
   } else if (bytes % 16 == 0 && bytes <= 256) {
     for (int64_t r = 0; r < rows; ++r, o += out_step, a += in_step)
       for (int64_t i = 0; i < bytes; i += 16) __builtin_memcpy(o + i, a + i, 16);
