@@ -3,7 +3,7 @@
 import functools
 
 import torch
-from torch._inductor import compile_fx, config, lowering, scheduler, utils
+from torch._inductor import compile_fx, config, ir, lowering, scheduler, utils
 from torch._inductor.codegen.common import DeviceOpOverrides, register_backend_for_device, register_device_op_overrides
 from torch._inductor.virtualized import V
 
@@ -58,6 +58,7 @@ def register() -> None:
     scheduler.Scheduler.create_backend = _without_triton(scheduler.Scheduler.create_backend)
     compiler = compile_fx._InProcessFxCompile
     compiler.codegen_and_compile = _until_carried(compiler.codegen_and_compile)
+    ir.StorageBox.should_realize_on_reuse = _heavy_once(ir.StorageBox.should_realize_on_reuse)
     utils.is_big_gpu = _without_templates(utils.is_big_gpu)
     compile_fx.get_input_idxs_to_check = _without_alignment(compile_fx.get_input_idxs_to_check)
 
@@ -75,6 +76,26 @@ def _logical_position(lowered):
         return view(found, [1] * rank) if keepdims else found
 
     return find
+
+
+# Functions that cost more than writing a result and reading it again.
+HEAVY = frozenset(
+    "acos acosh asin asinh atan atan2 atanh cos cosh digamma erf erfc erfcx erfinv exp exp2 expm1 fmod i0 i1 lgamma "
+    "log log10 log1p log2 pow sigmoid sin sinh tan tanh".split()
+)
+
+
+def _heavy_once(should_realize):
+    """Inductor computes a value again in each of its uses, on devices other than the CPU even an expensive one."""
+
+    @functools.wraps(should_realize)
+    def check(self, users, *args, **kwargs):
+        if users > 1 and isinstance(self.data, (ir.Pointwise, ir.Reduction)) and self.data.get_device().type == "npu":
+            if not HEAVY.isdisjoint(self.data.inner_fn_opcount().used_ops):
+                return True
+        return should_realize(self, users, *args, **kwargs)
+
+    return check
 
 
 def _without_triton(create_backend):
