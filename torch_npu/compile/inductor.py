@@ -45,7 +45,9 @@ def register() -> None:
         return
     # The list of devices whose kernels are launched, not called: it decides about fusion, about 0-d CPU tensors as
     # arguments of kernels, about moving constants.
+    _one_gpu_type()
     utils.GPU_TYPES.append("npu")
+    utils.get_gpu_type()
     register_backend_for_device("npu", NpuScheduling, NpuWrapper, device_custom_config=settings)
     register_device_op_overrides("npu", NpuDeviceOps())
     left_to_aten.leave_what_is_known()
@@ -61,6 +63,13 @@ def register() -> None:
     ir.StorageBox.should_realize_on_reuse = _heavy_once(ir.StorageBox.should_realize_on_reuse)
     utils.is_big_gpu = _without_templates(utils.is_big_gpu)
     compile_fx.get_input_idxs_to_check = _without_alignment(compile_fx.get_input_idxs_to_check)
+
+
+def _one_gpu_type() -> None:
+    """Inductor asks once which of GPU_TYPES the machine has, and stops if there are two. Where there is a GPU it gets its
+    answer now, and moves no constants of npu graphs to the device; else the answer is npu."""
+    if any(getattr(torch, kind).is_available() for kind in utils.GPU_TYPES):
+        utils.get_gpu_type()
 
 
 def _logical_position(lowered):
