@@ -98,6 +98,81 @@ row:
   store bias, %b
 )");
 
+// The gradients of group norm: one pass over gradient and input for the sums of every channel, from which those of
+// weight and bias and the coefficients of the input's follow, and one pass for the input. Rows are channels of one
+// sample here.
+TypedKernel k_group_sums(R"(
+program group_norm_sums(scaled, plain, grad, x, mean, rstd)
+row:
+  %mean = load mean : $t
+  %rstd = load rstd : $t
+each:
+  %g = load grad : $t
+  %x = load x : $t
+  %d = sub %x, %mean
+  %h = mul %d, %rstd
+  %p = mul %g, %h
+  %a = fold sum %p
+  %b = fold sum %g
+row:
+  store scaled, %a
+  store plain, %b
+)");
+
+TypedKernel k_group_parameters(R"(
+program group_norm_parameters(weight, bias, scaled, plain)
+each:
+  %a = load scaled : $t
+  %b = load plain : $t
+  %as = fold sum %a
+  %bs = fold sum %b
+row:
+  store weight, %as
+  store bias, %bs
+)");
+
+TypedKernel k_group_coefficients(R"(
+program group_norm_coefficients(slope, shift, scaled, plain, weight, rstd; n)
+row:
+  %rstd = load rstd : $t
+each:
+  %a = load scaled : $t
+  %b = load plain : $t
+  %w = load weight : $t
+  %aw = mul %a, %w
+  %bw = mul %b, %w
+  %as = fold sum %aw
+  %bs = fold sum %bw
+row:
+  %n = param n : $t
+  %am = div %as, %n
+  %bm = div %bs, %n
+  %r2 = mul %rstd, %rstd
+  %slope = mul %am, %r2
+  %shift = mul %bm, %rstd
+  store slope, %slope
+  store shift, %shift
+)");
+
+TypedKernel k_group_input(R"(
+program group_norm_input_grad(out, grad, x, mean, rstd, weight, slope, shift)
+each:
+  %g = load grad : $t
+  %x = load x : $t
+  %mean = load mean : $t
+  %rstd = load rstd : $t
+  %w = load weight : $t
+  %slope = load slope : $t
+  %shift = load shift : $t
+  %s = mul %w, %rstd
+  %gs = mul %g, %s
+  %d = sub %x, %mean
+  %q = mul %d, %slope
+  %q1 = sub %gs, %q
+  %r = sub %q1, %shift
+  store out, %r
+)");
+
 Tensor given(const OptTensor& tensor) {
   return tensor.value_or(Tensor());
 }
@@ -161,18 +236,17 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& input, at::IntArrayR
   return {out, mean, rstd};
 }
 
-// The statistics have size 1 in the folded dimensions; the weight broadcasts.
-std::tuple<Tensor, Tensor, Tensor> norm_backward(const Tensor& grad, const Tensor& input, const Tensor& mean,
-                                                 const Tensor& rstd, const Tensor& weight, at::IntArrayRef weight_shape,
-                                                 DimMask folded, DimMask weightless, std::array<bool, 3> wanted,
-                                                 const char* label) {
+std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor& grad, const Tensor& input,
+                                                       at::IntArrayRef normalized_shape, const Tensor& mean,
+                                                       const Tensor& rstd, const OptTensor& weight_opt,
+                                                       const OptTensor&, std::array<bool, 3> wanted) {
+  const char* label = "aten::native_layer_norm_backward";
+  const Tensor weight = given(weight_opt);
+  check_types(input, weight, label);
   const npu_dtype compute = compute_type(input, label);
+  const DimMask folded = last_dims(input, normalized_shape.size());
   Tensor grad_input, grad_weight, grad_bias;
   if (wanted[0]) {
-    double n = 1;
-    for (int64_t d = 0; d < input.dim(); ++d) {
-      n *= folded[d] ? static_cast<double>(input.size(d)) : 1;
-    }
     grad_input = at::empty_like(input, at::MemoryFormat::Contiguous);
     Rows(label, input.sizes(), folded)
         .add(grad_input)
@@ -181,13 +255,13 @@ std::tuple<Tensor, Tensor, Tensor> norm_backward(const Tensor& grad, const Tenso
         .add(mean)
         .add(rstd)
         .add_or(weight, 1)
-        .reduce(k_norm_backward.of(compute), {number(n)});
+        .reduce(k_norm_backward.of(compute), {number(static_cast<double>(c10::multiply_integers(normalized_shape)))});
   }
   if (wanted[1] || wanted[2]) {
     const auto options = weight.defined() ? weight.options() : input.options();
-    grad_weight = make_empty(weight_shape, {}, options);
-    grad_bias = make_empty(weight_shape, {}, options);
-    Rows(label, input.sizes(), weightless)
+    grad_weight = make_empty(normalized_shape, {}, options);
+    grad_bias = make_empty(normalized_shape, {}, options);
+    Rows(label, input.sizes(), others(folded, input))
         .add(grad_weight)
         .add(grad_bias)
         .add(grad)
@@ -197,17 +271,6 @@ std::tuple<Tensor, Tensor, Tensor> norm_backward(const Tensor& grad, const Tenso
         .reduce(k_norm_weight.of(compute));
   }
   return {grad_input, wanted[1] ? grad_weight : Tensor(), wanted[2] ? grad_bias : Tensor()};
-}
-
-std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor& grad, const Tensor& input,
-                                                       at::IntArrayRef normalized_shape, const Tensor& mean,
-                                                       const Tensor& rstd, const OptTensor& weight, const OptTensor&,
-                                                       std::array<bool, 3> wanted) {
-  const DimMask folded = last_dims(input, normalized_shape.size());
-  const char* label = "aten::native_layer_norm_backward";
-  check_types(input, given(weight), label);
-  return norm_backward(grad, input, mean, rstd, given(weight), normalized_shape, folded, others(folded, input), wanted,
-                       label);
 }
 
 std::tuple<Tensor, Tensor, Tensor> group_norm(const Tensor& input, const OptTensor& weight_opt,
@@ -243,19 +306,62 @@ std::tuple<Tensor, Tensor, Tensor> group_norm(const Tensor& input, const OptTens
   return {out, mean, rstd};
 }
 
-std::tuple<Tensor, Tensor, Tensor> group_norm_backward(const Tensor& grad, const Tensor& input, const Tensor& mean,
-                                                       const Tensor& rstd, const OptTensor& weight, int64_t n,
-                                                       int64_t c, int64_t hw, int64_t group,
-                                                       std::array<bool, 3> wanted) {
+std::tuple<Tensor, Tensor, Tensor> group_norm_backward(const Tensor& grad_in, const Tensor& input,
+                                                       const Tensor& mean_in, const Tensor& rstd_in,
+                                                       const std::optional<Tensor>& weight, int64_t n, int64_t c,
+                                                       int64_t hw, int64_t group, std::array<bool, 3> wanted) {
+  const char* label = "aten::native_group_norm_backward";
+  const npu_dtype compute = compute_type(input, label);
   const int64_t d = c / group;
-  const auto shape = {n, group, d, hw};
+  const at::DimVector space = {n, group, d, hw};
+  const Tensor grad = grad_in.reshape(space), x = input.reshape(space);
+  const Tensor mean = mean_in.reshape({n, group, 1, 1}), rstd = rstd_in.reshape({n, group, 1, 1});
   const Tensor gamma = weight && weight->defined() ? weight->reshape({group, d, 1}) : Tensor();
-  auto [grad_input, grad_weight, grad_bias] = norm_backward(
-      grad.reshape(shape), input.reshape(shape), mean.reshape({n, group, 1, 1}), rstd.reshape({n, group, 1, 1}), gamma,
-      {group, d, 1}, 0b1100, 0b1001, wanted, "aten::native_group_norm_backward");
-  return {grad_input.defined() ? grad_input.view(input.sizes()) : grad_input,
-          grad_weight.defined() ? grad_weight.view({c}) : grad_weight,
-          grad_bias.defined() ? grad_bias.view({c}) : grad_bias};
+  const auto sums = input.options().dtype(compute == NPU_F64 ? at::kDouble : at::kFloat);
+  const Tensor scaled = make_empty({n, group, d, 1}, {}, sums), plain = make_empty({n, group, d, 1}, {}, sums);
+  Rows(label, space, 0b1000)
+      .add(scaled)
+      .add(plain)
+      .add(grad)
+      .add(x)
+      .add(mean)
+      .add(rstd)
+      .reduce(k_group_sums.of(compute));
+  Tensor grad_input, grad_weight, grad_bias;
+  if (wanted[0]) {
+    const Tensor slope = make_empty({n, group, 1, 1}, {}, sums), shift = make_empty({n, group, 1, 1}, {}, sums);
+    Rows(label, scaled.sizes(), 0b0100)
+        .add(slope)
+        .add(shift)
+        .add(scaled)
+        .add(plain)
+        .add_or(gamma, 1)
+        .add(rstd)
+        .reduce(k_group_coefficients.of(compute), {number(static_cast<double>(d * hw))});
+    grad_input = at::empty_like(input, at::MemoryFormat::Contiguous);
+    Rows(label, space, {})
+        .add(grad_input.view(space))
+        .add(grad)
+        .add(x)
+        .add(mean)
+        .add(rstd)
+        .add_or(gamma, 1)
+        .add(slope)
+        .add(shift)
+        .map(k_group_input.of(compute));
+  }
+  if (wanted[1] || wanted[2]) {
+    const auto options = gamma.defined() ? gamma.options() : input.options();
+    grad_weight = make_empty({c}, {}, options);
+    grad_bias = make_empty({c}, {}, options);
+    Rows(label, scaled.sizes(), 0b0001)
+        .add(grad_weight.view({group, d, 1}))
+        .add(grad_bias.view({group, d, 1}))
+        .add(scaled)
+        .add(plain)
+        .reduce(k_group_parameters.of(compute));
+  }
+  return {grad_input, wanted[1] ? grad_weight : Tensor(), wanted[2] ? grad_bias : Tensor()};
 }
 
 std::tuple<Tensor, Tensor> fused_rms_norm(const Tensor& input, at::IntArrayRef normalized_shape,

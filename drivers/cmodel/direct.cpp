@@ -136,7 +136,8 @@ bool run_direct(const Job& job, const Direct& direct) {
     kernel(out.ptr, ptr[0], ptr[1], ptr[2], n, uniform);
     return true;
   }
-  bool streams = n << out_log >= kStreamBytes;
+  // A function takes longer than its memory: a copy past the caches would come on top.
+  bool streams = n << out_log >= (cost > 1200 ? 8 : 1) * kStreamBytes;
   for (int i = 0; i < direct.args; ++i) streams &= ptr[i] != out.ptr;  // in place the line is in the cache already
   parallel_for(n, grain, [&](int64_t begin, int64_t end) {
     auto at = [&](int i, int64_t from) { return !ptr[i] || (uniform >> i & 1) ? ptr[i] : ptr[i] + (from << logs[i]); };

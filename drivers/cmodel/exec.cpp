@@ -70,6 +70,8 @@ Frame& prepare(const Job& job, FailureSink& sink, int64_t block, int extra) {
   f.in_combine = false;
   f.folding = false;
   f.hoists = false;
+  f.next_row = nullptr;
+  f.row_buffer = nullptr;
   f.part = 0;
   f.parts = 1;
   f.block = block;
@@ -95,7 +97,7 @@ Frame& prepare(const Job& job, FailureSink& sink, int64_t block, int extra) {
   return f;
 }
 
-uint64_t streamed_operands(const Job& job) {
+uint64_t streamed_operands(const Job& job, bool buffered) {
   uint64_t large = 0;
   const Plan& plan = *job.program->plan;
   for (const Op& op : plan.ops) {
@@ -108,7 +110,7 @@ uint64_t streamed_operands(const Job& job) {
   }
   if (large == 0) return 0;
   for (const Op& op : plan.ops) {
-    if (op.step != Step::kLoad && op.step != Step::kLoadAt) continue;
+    if ((op.step != Step::kLoad && op.step != Step::kLoadAt) || (op.row_buffer && buffered)) continue;
     for (uint64_t k = 0; k < NPU_MAX_OPERANDS; ++k)
       if ((large >> k & 1) && job.operands[k].ptr == job.operands[op.imm].ptr) large &= ~(uint64_t{1} << k);
   }
@@ -280,16 +282,22 @@ void normalize(Frame& f, int i, const Tile& tile) {
     f.val[i] = {out, one};
     return;
   }
-  const StreamTarget stream = stream_target(f, op, tile);
+  StreamTarget stream = stream_target(f, op, tile);
   char* target = op.store != kNone ? direct_target(f, op, tile) : nullptr;
-  float* out = reinterpret_cast<float*>(target ? target : f.slot(op.slot));
-  f.val[i] = {reinterpret_cast<char*>(out), false};
   const Ref by[4] = {f.val[op.b], f.val[op.c], f.val[op.d], f.val[op.e]};
   bool rows = false;
   for (const Ref& ref : by) rows |= ref.axis != kBoth;
   const int64_t count = rows ? tile.rows : 1, cols = rows ? tile.cols : tile.n;
   int64_t step[4];
   unsigned uniform = 0;
+  // The kernel streams whole lines of memory itself; else they go out piece by piece.
+  if (stream.whole_lines(count, cols)) {
+    target = stream.at;
+    stream = {};
+    uniform = 4;
+  }
+  float* out = reinterpret_cast<float*>(target ? target : f.slot(op.slot));
+  f.val[i] = {reinterpret_cast<char*>(out), false};
   for (int k = 0; k < 4; ++k) {
     step[k] = by[k].uniform || by[k].axis == kCols ? 0 : by[k].axis == kRows ? 1 : cols;
     if (k >= 2 && per_row(by[k])) uniform |= 1u << (k - 2);

@@ -49,9 +49,11 @@ struct Frame {
   bool direct_stores = true;  // kernels may write straight to outputs
   uint64_t streams = 0;       // operands, by bit, whose stores bypass the caches
   bool in_combine = false;
-  bool folding = false;         // compiled loops may add up what is folded
-  bool hoists = false;          // values with a set `fixed` are there already
-  int64_t part = 0, parts = 1;  // SCATTER: store_at writes this part of each operand only
+  bool folding = false;               // compiled loops may add up what is folded
+  bool hoists = false;                // values with a set `fixed` are there already
+  int64_t part = 0, parts = 1;        // SCATTER: store_at writes this part of each operand only
+  const int64_t* next_row = nullptr;  // by view: elements from one row to the next, if memory is worth fetching ahead
+  char* row_buffer = nullptr;         // Plan::row_operand lies here: its element 0
   char* slots = nullptr;
   int64_t slot_bytes = 0;
   int64_t block = 0;
@@ -84,7 +86,12 @@ inline int64_t block_of(const Plan& plan) {
 Frame& prepare(const Job& job, FailureSink& sink, int64_t block = kBlock, int extra = 0);
 
 // Operands, by bit, that the job writes past the caches: results that are too large to stay there, and are not read.
-uint64_t streamed_operands(const Job& job);
+// `buffered`: Plan::row_operand is read from a buffer of its own.
+uint64_t streamed_operands(const Job& job, bool buffered = false);
+// Does this store bypass the caches?
+inline bool streams_to(const Frame& f, const Op& store) {
+  return (f.streams >> store.imm & 1) && !(store.row_buffer && f.row_buffer);
+}
 // Stores that bypass the caches are seen by other threads, like all others, from here on.
 inline void stream_fence() {
   __builtin_ia32_sfence();

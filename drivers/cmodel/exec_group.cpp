@@ -37,6 +37,8 @@ void hoist(Frame& f) {
 namespace {
 
 constexpr int kLanes = 16;
+// The processor does not look beyond its page by itself.
+constexpr int64_t kAheadBytes = 4096;
 
 // Sixteen copies of one value, for inputs that do not vary along a row.
 struct alignas(64) Copies {
@@ -103,6 +105,10 @@ void run_group(Frame& f, const Group& group, const Tile& tile) {
     per_row[k] = rows > 1 && !ref.uniform && ref.axis == kRows;
     row_step[k] = ref.uniform || (rows > 1 && ref.axis == kCols) ? 0 : per_row[k] ? size[k] : n * size[k];
     args.step[k] = ref.uniform || per_row[k] ? 0 : size[k] * kLanes;
+    const Op& op = plan.ops[group.inputs[k]];
+    const bool fetches = f.next_row && op.step == Step::kLoad && !op.row_buffer && args.step[k] != 0 &&
+                         f.job->operands[op.imm].dtype == NPU_F32;
+    args.ahead[k] = !fetches ? 0 : op.last_load ? 4 * f.next_row[op.view] : kAheadBytes;
     if (ref.uniform) {
       copies[k].set(ref.ptr, size[k] == 1);
       base[k] = copies[k].bytes;
@@ -132,9 +138,8 @@ void run_group(Frame& f, const Group& group, const Tile& tile) {
     f.val[fold] = {slot, false, kTotals};
   }
   // A loop can stream whole lines of memory itself; else its results go out piece by piece.
-  bool lines = streams && group.streaming && !folds && (rows == 1 || n % kLanes == 0);
-  for (int k = 0; k < outputs && lines; ++k)
-    lines = stream[k].at && !stream[k].convert && reinterpret_cast<uintptr_t>(stream[k].at) % 64 == 0;
+  bool lines = streams && group.streaming && !folds;
+  for (int k = 0; k < outputs && lines; ++k) lines = stream[k].whole_lines(rows, n);
   for (int k = 0; k < outputs && lines; ++k) out[k] = stream[k].at;
   streams &= !lines;
   const Code& code = folds ? *group.folding : lines ? *group.streaming : *group.code;

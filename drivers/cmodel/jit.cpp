@@ -94,10 +94,11 @@ enum class Form { kPlain, kStreaming, kFolding, kColumns };
 
 class Compiler {
  public:
-  Compiler(const std::vector<npu_instr>& in, const Group& group, Form form)
+  Compiler(const std::vector<npu_instr>& in, const Group& group, Form form, bool ahead = false)
       : in_(in),
         group_(group),
         form_(form),
+        ahead_(ahead),
         outputs_(form == Form::kFolding   ? group.stored
                  : form == Form::kColumns ? none_
                                           : group.outputs),
@@ -132,6 +133,7 @@ class Compiler {
     e_.compare(kRdx, 16);
     const size_t short_one = e_.jump(Encoder::kLess);
     const size_t top = e_.code.size();
+    if (ahead_) fetch();
     columns ? column(0) : body(0);
     columns ? turn() : step();
     e_.sub(kRdx, 16);
@@ -202,6 +204,14 @@ class Compiler {
   void add_up(int id, int mask) {
     for (size_t k = 0; k < folds_.size(); ++k)
       if (in_[folds_[k]].a == id) e_.op(Encoder::kAdd, sums_[k], sums_[k], place_[id], mask);
+  }
+
+  void fetch() {
+    for (size_t k = 0; k < group_.inputs.size(); ++k) {
+      if (in_[group_.inputs[k]].op != NPU_OP_LOAD) continue;
+      e_.load_pointer(kRdi, kRsi, static_cast<int32_t>(offsetof(LoopArguments, ahead) + 8 * k));
+      e_.prefetch(kPointerRegister[k], kRdi);
+    }
   }
 
   // All folded points of sixteen columns.
@@ -358,6 +368,7 @@ class Compiler {
   const std::vector<npu_instr>& in_;
   const Group& group_;
   const Form form_;
+  const bool ahead_;
   const std::vector<int> none_;
   const std::vector<int>&outputs_, &folds_;
   std::vector<int> sums_;  // registers, of each fold
@@ -370,13 +381,13 @@ class Compiler {
 
 }  // namespace
 
-bool compile(const std::vector<npu_instr>& in, Group& group, bool streams) {
+bool compile(const std::vector<npu_instr>& in, Group& group, bool streams, bool ahead) {
   if (group.constants.size() > kLoopConstants) return false;
-  group.code = Compiler(in, group, Form::kPlain).run();
+  group.code = Compiler(in, group, Form::kPlain, ahead).run();
   if (!group.code) return false;
-  if (streams) group.streaming = Compiler(in, group, Form::kStreaming).run();
+  if (streams) group.streaming = Compiler(in, group, Form::kStreaming, ahead).run();
   if (group.folds.empty()) return true;
-  group.folding = Compiler(in, group, Form::kFolding).run();
+  group.folding = Compiler(in, group, Form::kFolding, ahead).run();
   if (group.stored.empty()) group.columns = Compiler(in, group, Form::kColumns).run();
   return group.folding != nullptr;
 }

@@ -16,7 +16,8 @@ constexpr int kLoopConstants = 14;  // constants and parameters
 // What a loop is called with. Inputs come first, then outputs.
 struct LoopArguments {
   char* pointer[kLoopPointers];
-  int64_t step[kLoopPointers];  // of inputs, in bytes per 16 points: 0 for sixteen copies of one value
+  int64_t step[kLoopPointers];   // of inputs, in bytes per 16 points: 0 for sixteen copies of one value
+  int64_t ahead[kLoopPointers];  // of loaded inputs: bytes to what will be wanted soon, 0 if nothing is
   float constant[kLoopConstants];
   float sums[NPU_MAX_FOLDS][16];  // of each fold; written, not added to
   // Of columns: `step` is that of inputs per folded point, of which there are `points`, and `turn` leads from behind
@@ -59,7 +60,7 @@ struct Group {
 bool can_compile();                               // on this processor
 bool can_compile(const npu_instr& in, int type);  // `type`: of its first argument
 // Fills group.code and the other forms. False: more values at once than there are registers, or no memory to execute.
-// `streams`: the outputs may bypass the caches.
-bool compile(const std::vector<npu_instr>& in, Group& group, bool streams);
+// `streams`: the outputs may bypass the caches. `ahead`: the loops fetch what lies ahead of their inputs.
+bool compile(const std::vector<npu_instr>& in, Group& group, bool streams, bool ahead);
 
 }  // namespace cmodel

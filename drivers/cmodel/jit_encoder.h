@@ -103,6 +103,10 @@ class Encoder {
     bytes({static_cast<uint8_t>(0x48 | (reg >> 3) << 2 | base >> 3), 0x03});
     modrm_memory(reg, base, offset);
   }
+  void prefetch(int base, int index) {  // [base + index], into the second cache
+    bytes({static_cast<uint8_t>(0x40 | (index >> 3) << 1 | base >> 3), 0x0f, 0x18, 0x54,
+           static_cast<uint8_t>((index & 7) << 3 | (base & 7)), 0});
+  }
   void add(int reg, int8_t by) { small(reg, 0, by); }
   void sub(int reg, int8_t by) { small(reg, 5, by); }
   void compare(int reg, int8_t with) { small(reg, 7, with); }

@@ -96,7 +96,8 @@ struct Kernels {
   // Two words of one philox counter.
   void (*philox_pair)(int64_t* first, int64_t* second, const void* seed, const void* offset, const void* sequence,
                       int64_t n, unsigned uniform, unsigned first_word, unsigned second_word);
-  // ((x - mean) * scale) * weight + bias, each step rounded; bit 0, 1 of `uniform`: weight, bias is one value.
+  // ((x - mean) * scale) * weight + bias, each step rounded; bit 0, 1 of `uniform`: weight, bias is one value; bit 2:
+  // `out` starts a cache line, and lines of it should bypass the caches.
   void (*normalize)(float* out, const float* x, float mean, float scale, const float* weight, const float* bias,
                     int64_t n, unsigned uniform);
   // One-instruction programs over bf16 or f16 in memory, F32 inside: load, load, op, store in one loop.

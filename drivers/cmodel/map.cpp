@@ -54,9 +54,12 @@ bool only_scatters(const Job& job, const Plan& plan) {
   return true;
 }
 
-// A program that is one compiled loop between operands of its own types touches no memory but theirs.
+// A program that is one compiled loop between operands of its own types touches no memory but theirs. Of several
+// dimensions it takes long rows one by one.
 bool only_loop(const Job& job, const Plan& plan, const Space& space) {
-  if (plan.groups.size() != 1 || space.rank != 1) return false;
+  constexpr int64_t kLongRow = 512;
+  if (plan.groups.size() != 1 || space.rank == 0) return false;
+  if (space.rank > 1 && space.size[space.rank - 1] < kLongRow) return false;
   bool fixed[NPU_MAX_INSTRS];
   find_fixed(job, fixed);
   for (size_t i = 0; i < plan.ops.size(); ++i) {
@@ -64,7 +67,7 @@ bool only_loop(const Job& job, const Plan& plan, const Space& space) {
     if (fixed[i] || op.step == Step::kNothing || op.step == Step::kGroup) continue;
     if (op.step != Step::kLoad && op.step != Step::kStore) return false;
     const int dtype = op.step == Step::kLoad ? op.dtype : plan.ops[op.a].dtype;
-    const int64_t stride = space.stride[0][op.view];
+    const int64_t stride = space.stride[space.rank - 1][op.view];
     if (stride != 0 && (stride != 1 || job.operands[op.imm].dtype != dtype)) return false;
   }
   return true;

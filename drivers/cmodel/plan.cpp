@@ -84,6 +84,8 @@ class Planner {
       assign_slots(segment);
       find_plain_fold(segment);
     }
+    find_last_loads();
+    find_row_operand();
     find_direct();
     if (plan_.segments.size() == 1 && plan_.direct.kind == Direct::kNot) find_invariants();
   }
@@ -369,6 +371,41 @@ class Planner {
         inner.step = Step::kNothing;
         break;
       }
+    }
+  }
+
+  void find_last_loads() {
+    for (size_t i = 0; i < in_.size(); ++i) {
+      if (in_[i].op != NPU_OP_LOAD) continue;
+      const auto same = [&](const npu_instr& in) { return in.op == NPU_OP_LOAD && in.imm == in_[i].imm; };
+      const auto at = in_.begin() + static_cast<std::ptrdiff_t>(i);
+      plan_.ops[i].last_load = std::any_of(in_.begin(), at, same) && std::none_of(at + 1, in_.end(), same);
+    }
+  }
+
+  // Stored by one segment, loaded by later ones, of which the last stores it again; in F32, and never otherwise.
+  void find_row_operand() {
+    for (uint32_t operand = 0; operand < NPU_MAX_OPERANDS; ++operand) {
+      std::vector<int> stores, loads;
+      bool plain = true;
+      for (size_t i = 0; i < in_.size(); ++i) {
+        const npu_instr& in = in_[i];
+        const bool load = in.op == NPU_OP_LOAD, store = in.op == NPU_OP_STORE;
+        if (!load && !store && in.op != NPU_OP_LOAD_AT && in.op != NPU_OP_STORE_AT) continue;
+        if (in.imm != operand) continue;
+        plain &= (load || store) && in.mask == NPU_NO_VALUE &&
+                 plan_.segments[segment_of_[i]].kind == NPU_SEGMENT_EACH &&
+                 (load ? in.dtype : in_[in.a].dtype) == NPU_F32;
+        (load ? loads : stores).push_back(static_cast<int>(i));
+      }
+      if (!plain || stores.size() != 2 || loads.empty()) continue;
+      if (segment_of_[loads.front()] <= segment_of_[stores[0]] || segment_of_[loads.back()] > segment_of_[stores[1]])
+        continue;
+      plan_.row_operand = static_cast<int>(operand);
+      plan_.row_view = plan_.ops[stores[0]].view;
+      plan_.ops[stores[0]].row_buffer = true;
+      for (int i : loads) plan_.ops[i].row_buffer = true;
+      return;
     }
   }
 

@@ -37,10 +37,12 @@ struct Op {
   uint8_t op = 0;
   uint8_t dtype = 0;  // of the value defined
   uint8_t flags = 0;
-  uint8_t used = 0;       // bits of the arguments that the kernel reads
-  bool keeps_raw = true;  // a load may hand out a pointer into memory: nothing overwrites it before its last use
-  bool fused = false;     // the kernel computes an argument of the instruction too
-  bool address = false;   // a sum that only load_at and store_at read, as their offset
+  uint8_t used = 0;         // bits of the arguments that the kernel reads
+  bool keeps_raw = true;    // a load may hand out a pointer into memory: nothing overwrites it before its last use
+  bool fused = false;       // the kernel computes an argument of the instruction too
+  bool address = false;     // a sum that only load_at and store_at read, as their offset
+  bool last_load = false;   // of several loads of its operand: this row's data is not needed any more
+  bool row_buffer = false;  // Plan::row_operand as it is between two segments
   int16_t slot = kNone;
   int16_t view = kNone;   // number in Plan::views: where the operand (or the coordinate) lies
   int16_t store = kNone;  // the store that can take this value straight from the kernel
@@ -103,6 +105,8 @@ struct Plan {
   // Values that are the same for the whole command if certain operands are one value, as a learning rate is.
   std::vector<int> invariants;
   std::vector<Group> groups;
+  // An operand that holds values of one segment for a later one, which overwrites them: a buffer of a row will do.
+  int row_operand = kNone, row_view = kNone;
   int slots = 0;
   bool stores_at = false;
   bool indexes = false;  // some value is a coordinate

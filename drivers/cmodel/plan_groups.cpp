@@ -28,6 +28,7 @@ class Builder {
       : in_(in), member_(in.size()), placed_(in.size()), uses_(in.size()) {
     for (size_t i = 0; i < in.size(); ++i)
       each_argument(in[i], [&](uint16_t id) { uses_[id].push_back(static_cast<int>(i)); });
+    segments_ = std::count_if(in.begin(), in.end(), [](const npu_instr& i) { return i.op == NPU_OP_SEGMENT; });
   }
 
   std::vector<Group> run() {
@@ -41,6 +42,7 @@ class Builder {
       if (!each) continue;
       if (in.dtype != NPU_DTYPE_NONE && in.a != NPU_NO_VALUE && in.mask == NPU_NO_VALUE &&
           can_compile(in, in_[in.a].dtype)) {
+        if (read_) close();
         open_.push_back(static_cast<int>(i));
         member_[i] = true;
         continue;
@@ -52,9 +54,7 @@ class Builder {
         continue;
       }
       // The open group runs where its last member stands; what reads one of its values has to come behind that.
-      bool reads = false;
-      each_argument(in, [&](uint16_t id) { reads |= member_[id]; });
-      if (reads) close();
+      each_argument(in, [&](uint16_t id) { read_ |= member_[id] != 0; });
     }
     close();
     return std::move(groups_);
@@ -71,13 +71,16 @@ class Builder {
     build(open_);
     open_.clear();
     folds_.clear();
+    read_ = false;
   }
 
   // One loop, or two if it has too many values for one.
   void build(const std::vector<int>& members) {
     Group group = group_of(members);
-    if (members.size() + group.folds.size() < 2) return;
-    if (compile(in_, group, streams(group))) {
+    // One instruction is as fast without a loop, unless the loop can stream what later segments do not read.
+    const bool streams = can_stream(group);
+    if (members.size() + group.folds.size() < 2 && !(streams && segments_ > 1)) return;
+    if (compile(in_, group, streams, segments_ > 1)) {
       for (int i : group.folds) placed_[i] = true;
       groups_.push_back(std::move(group));
       return;
@@ -115,8 +118,8 @@ class Builder {
   }
 
   // Are all outputs F32 values that nobody reads but one store each?
-  bool streams(const Group& group) const {
-    return std::all_of(group.outputs.begin(), group.outputs.end(), [&](int i) {
+  bool can_stream(const Group& group) const {
+    return !group.outputs.empty() && std::all_of(group.outputs.begin(), group.outputs.end(), [&](int i) {
       return in_[i].dtype == NPU_F32 && uses_[i].size() == 1 && in_[uses_[i][0]].op == NPU_OP_STORE;
     });
   }
@@ -131,6 +134,8 @@ class Builder {
   std::vector<char> member_, placed_;
   std::vector<std::vector<int>> uses_;
   std::vector<int> open_, folds_;
+  bool read_ = false;  // something behind the open group's members reads one of them
+  std::ptrdiff_t segments_ = 0;
   std::vector<Group> groups_;
 };
 

@@ -16,6 +16,7 @@ namespace cmodel {
 namespace {
 
 constexpr int64_t kFarPoints = 1 << 19;  // as many values are not in the second cache: the next row is fetched ahead
+constexpr int64_t kNearRow = 1 << 15;    // of up to this many values the next row fits the second cache
 constexpr int kMaxPieces = 32;           // of one row, in a fixed order: results do not depend on who ran first
 
 class Reduce {
@@ -42,6 +43,7 @@ class Reduce {
       results_.push_back(next);
       for (const FoldPlan& fold : segment.folds) next += fold.members + 1;
     }
+    row_buffer_ = next++;
     extra_ = next - kTemps;
     streams_ = streamed_operands(job);
     for (const Segment& segment : plan_.segments) {
@@ -80,14 +82,19 @@ class Reduce {
                      stream_fence();
                    });
     } else {
-      const Tiling tiles(inner_, views_, block_of(plan_), false);
+      find_buffered();
+      const Tiling tiles(inner_, views_, block_, false);
       const bool few = kept_.total < 2 * pool_threads() && tiles.count() > 8 && pool_threads() > 1;
       if (few) {
+        buffered_ = false;
+        streams_ = streamed_operands(job_);
         Frame& f = frame();
         for (int64_t row = 0; row < kept_.total; ++row) run_single(f, tiles, row, true);
       } else {
         parallel_for(kept_.total, rows_per_chunk, [&](int64_t begin, int64_t end) {
           Frame& f = frame();
+          if (kept_.rank && inner_.total <= kNearRow && inner_.total * kept_.total >= kFarPoints)
+            f.next_row = kept_.stride[kept_.rank - 1];
           for (int64_t row = begin; row < end && !sink_.failed(); ++row) run_single(f, tiles, row, false);
           stream_fence();
         });
@@ -137,12 +144,7 @@ class Reduce {
     const Operand& operand = job_.operands[load.imm];
     // What other operands do keeps dimensions apart that are one for this load. Coordinates follow one dimension.
     if (segment.plain_index != kNone && inner_.rank != 1) return false;
-    int64_t next = 1;
-    for (int d = inner_.rank - 1; d >= 0; --d) {
-      if (inner_.stride[d][load.view] != next) return false;
-      next *= inner_.size[d];
-    }
-    return !operand.immediate && operand.dtype == load.dtype;
+    return !operand.immediate && operand.dtype == load.dtype && lies_dense(load.view);
   }
   bool plain(const Segment& segment) const { return plain_[static_cast<size_t>(&segment - plan_.segments.data())]; }
 
@@ -159,6 +161,37 @@ class Reduce {
     *first = offset[view] + from * *step;
   }
 
+  // Rows one by one: what is known of them besides.
+  void find_buffered() {
+    bool narrow = true, computes = false;
+    for (const Segment& segment : plan_.segments)
+      for (int i = segment.begin; i < segment.end && segment.kind == NPU_SEGMENT_EACH; ++i)
+        computes |= plan_.ops[i].step == Step::kCompute;
+    for (const Op& op : plan_.ops) {
+      if (op.step == Step::kLoad || op.step == Step::kStore) narrow &= job_.operands[op.imm].dtype == NPU_F32;
+      narrow &= op.step != Step::kIndex && op.step != Step::kLoadAt && op.step != Step::kCast;
+    }
+    // F32 in memory is read where it lies, and loops hold values in registers: tiles need no room in the first cache.
+    block_ = narrow && !computes ? 2 * kBlock : block_of(plan_);
+    const int view = plan_.row_view;
+    buffered_ = plan_.row_operand != kNone && inner_.total <= kBlock * 2 && inner_.rank > 0 && lies_dense(view) &&
+                job_.operands[plan_.row_operand].dtype == NPU_F32;
+    for (const Op& op : plan_.ops)
+      if (buffered_ && op.step == Step::kLoad && !op.row_buffer)
+        buffered_ = job_.operands[op.imm].ptr != job_.operands[plan_.row_operand].ptr;
+    if (buffered_) streams_ = streamed_operands(job_, true);
+  }
+
+  // Are the folded points neighbours in memory, in their order?
+  bool lies_dense(int view) const {
+    int64_t next = 1;
+    for (int d = inner_.rank - 1; d >= 0; --d) {
+      if (inner_.stride[d][view] != next) return false;
+      next *= inner_.size[d];
+    }
+    return true;
+  }
+
   char* result(Frame& f, size_t segment, int slot) const { return f.temp(results_[segment] + slot); }
 
   static void publish(Frame& f, const FoldPlan& fold, char* const* members, bool uniform) {
@@ -167,7 +200,7 @@ class Reduce {
   }
 
   Frame& frame() const {
-    Frame& f = prepare(job_, sink_, kBlock, extra_);
+    Frame& f = prepare(job_, sink_, std::max(block_, kBlock), extra_);
     f.streams = streams_;
     f.folding = true;
     return f;
@@ -177,6 +210,10 @@ class Reduce {
     int64_t base[kMaxViews];
     std::memset(base, 0, sizeof(int64_t) * static_cast<size_t>(views_));
     kept_.add_offsets(row, views_, base);
+    // Its element 0 is that of the operand, which may be far away.
+    if (buffered_)
+      f.row_buffer = reinterpret_cast<char*>(reinterpret_cast<uintptr_t>(f.temp(row_buffer_)) -
+                                             static_cast<uintptr_t>(base[plan_.row_view] * 4));
     for (size_t s = 0; s < plan_.segments.size(); ++s) {
       const Segment& segment = plan_.segments[s];
       if (segment.kind == NPU_SEGMENT_COMBINE) continue;
@@ -413,7 +450,8 @@ class Reduce {
   FailureSink& sink_;
   Space kept_, inner_;
   int views_ = 0, leader_ = kNone, extra_ = 0, expanded_ = 0, each_ = 0;
-  bool lanes_ = true;
+  int row_buffer_ = 0;  // temporary
+  bool lanes_ = true, buffered_ = false;
   int64_t block_ = kBlock;
   uint64_t streams_ = 0;
   std::vector<int> results_;           // first temporary of each segment's folds

@@ -159,7 +159,7 @@ void masked_load(Frame& f, int i, const Op& op, const Tile& t) {
 
 char* direct_target(Frame& f, const Op& op, const Tile& t) {
   const Op& store = f.plan->ops[op.store];
-  if (!f.direct_stores || (f.streams >> store.imm & 1)) return nullptr;
+  if (!f.direct_stores || streams_to(f, store)) return nullptr;
   const Place p = place(f, store, t);
   return p.operand->dtype == op.dtype && is_dense(p, t) ? p.at : nullptr;
 }
@@ -167,7 +167,7 @@ char* direct_target(Frame& f, const Op& op, const Tile& t) {
 StreamTarget stream_target(Frame& f, const Op& op, const Tile& t) {
   if (op.store == kNone || f.streams == 0) return {};
   const Op& store = f.plan->ops[op.store];
-  if (!(f.streams >> store.imm & 1)) return {};
+  if (!streams_to(f, store)) return {};
   const Place p = place(f, store, t);
   if (!is_dense(p, t)) return {};
   const int to = p.operand->dtype;
@@ -232,7 +232,7 @@ void store(Frame& f, int i, const Tile& t) {
       deposit(*f.k, p.at, f.temp(0), p.log_size, t.rows, t.cols, p.row_stride, p.col_stride);
     }
   } else if (is_dense(p, t)) {
-    if (!(f.streams >> op.imm & 1)) {
+    if (!streams_to(f, op)) {
       convert(p.at, v.ptr, t.n);
     } else if (from == to && from != NPU_BOOL) {
       f.k->stream(p.at, v.ptr, t.n << p.log_size);

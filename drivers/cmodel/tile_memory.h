@@ -22,6 +22,10 @@ struct StreamTarget {
   int log_size = 0;    // of its elements
   Convert convert = nullptr;
 
+  // Can a loop over rows of n F32 values stream whole cache lines itself?
+  bool whole_lines(int64_t rows, int64_t n) const {
+    return at && !convert && log_size == 2 && reinterpret_cast<uintptr_t>(at) % 64 == 0 && (rows == 1 || n % 16 == 0);
+  }
   // Writes values from .. to of the array that begins at `values`.
   void write(Frame& frame, const char* values, int log_value, int64_t from, int64_t to) const;
 };

@@ -54,3 +54,20 @@ TEST(large_results_of_a_reduction) {
     expect(k, again ? "read again" : "written once");
   }
 }
+
+TEST(values_that_a_result_holds_between_segments) {
+  // As softmax does: rows that fit a buffer and longer ones, several in one tile, in place, with gaps between the rows.
+  for (int64_t columns : {40, 1500, 4096, 5000})
+    for (const bool in_place : {false, true}) {
+      const int64_t rows = 60, step = columns + (in_place ? 0 : 8);
+      Case k(NPU_REDUCE, {rows, columns}, 1);
+      const int x = k.block(whole_numbers(rows * columns));
+      k.add(x, NPU_F32, {columns, 1});
+      k.add(in_place ? x : k.block(rows * step, NPU_F32), NPU_F32, {step, 1});
+      k.with(
+          "program p(x, out)\neach:\n  %x = load x : f32\n  %max = fold max %x\neach:\n  %y = load x : f32\n"
+          "  %d = sub %y, %max\n  %a = abs %d\n  store out, %a\n  %sum = fold sum %a\neach:\n  %o = load out : f32\n"
+          "  %r = sub %o, %sum\n  store out, %r\n");
+      expect(k, std::to_string(columns) + (in_place ? " columns in place" : " columns"));
+    }
+}
