@@ -66,8 +66,8 @@ def register() -> None:
 
 
 def _one_gpu_type() -> None:
-    """Inductor asks once which of GPU_TYPES the machine has, and stops if there are two. Where there is a GPU it gets its
-    answer now, and moves no constants of npu graphs to the device; else the answer is npu."""
+    """Inductor asks once which of GPU_TYPES the machine has, and stops if there are two. Where there is a GPU it gets
+    its answer now, and moves no constants of npu graphs to the device; else the answer is npu."""
     if any(getattr(torch, kind).is_available() for kind in utils.GPU_TYPES):
         utils.get_gpu_type()
 
