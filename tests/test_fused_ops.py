@@ -296,6 +296,7 @@ BAD = {
         TypeError,
         "expected input of a floating type, got Long",
     ),
+    "rms_none": ("npu_rms_norm", (FLOATS, None), TypeError, "expected gamma to be a tensor, got None"),
     "add_shape": (
         "npu_add_rms_norm",
         (FLOATS, FLOATS[0], torch.ones(8)),

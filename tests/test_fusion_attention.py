@@ -9,6 +9,15 @@ TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-5, torch.float16: 4e-3, tor
 devices = pytest.mark.parametrize("device", ["npu", "cpu"])
 
 
+def with_sink(query, key, value, sink, allowed):
+    """One more score per head, whose probability nobody gets."""
+    groups = query.shape[1] // key.shape[1]
+    scores = query @ key.repeat_interleave(groups, 1).transpose(-2, -1) * 0.5
+    scores = scores.masked_fill(~allowed, float("-inf"))
+    scores = torch.cat((scores, sink.view(1, -1, 1, 1).expand(*scores.shape[:3], 1)), -1)
+    return scores.softmax(-1)[..., :-1] @ value.repeat_interleave(groups, 1)
+
+
 def meaning(query, key, value, allowed=None, scale=1.0, pse=None):
     """[batch, heads, length, features]; `allowed` where a query may look. A row that sees nothing is zero."""
     groups = query.shape[1] // key.shape[1]
@@ -188,6 +197,45 @@ def test_packed_sequences(device, mode):
 
 
 @devices
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_a_sink_takes_its_share(device, dtype):
+    query, key, value, grad = inputs("more_keys", dtype)
+    sink = torch.tensor([-1.0, 0.0, 2.0, 300.0], dtype=dtype)
+    allowed = band(12, 20, -5, -1)  # the first query sees nothing
+
+    def call(q, k, v, s):
+        window = {"pre_tockens": 5, "next_tockens": -1}
+        return torch_npu.npu_fusion_attention(q, k, v, 4, "BNSD", scale=0.5, sink=s, **window)[0]
+
+    compare(device, [query, key, value, sink], grad, call, lambda *t: with_sink(*t, allowed), dtype)
+    if dtype == torch.float64:
+        leaves = [t[:1, :, :6] if t.dim() == 4 else t for t in (query, key, value)]
+        leaves = [t.to(device).requires_grad_() for t in (*leaves, sink)]
+        assert torch.autograd.gradgradcheck(call, leaves, fast_mode=True)
+        scores = query[0, 0] @ key[0, 0].T * 0.5
+        _, high, total, *_ = torch_npu.npu_fusion_attention(
+            *(t.to(device) for t in (query, key, value)), 4, "BNSD", scale=0.5, sink=sink.to(device)
+        )
+        rows = (high + total.log())[0, 0, :, 0].cpu()
+        torch.testing.assert_close(rows, torch.cat((scores, torch.full((12, 1), -1.0)), -1).logsumexp(-1))
+
+
+@devices
+def test_logsumexp_is_differentiable(device):
+    query, key, value, _ = inputs("more_keys", torch.float64)
+    compare(
+        device,
+        [query, key],
+        torch.ones(2, 4, 12, dtype=torch.float64),
+        lambda q, k: torch.ops.npu.fusion_attention(
+            q, k, value.to(device), None, None, None, None, 1.0, 0.0, 0, 0, -(2**40), 2**40
+        )[1],
+        lambda q, k: (q @ k.repeat_interleave(2, 1).transpose(-2, -1)).logsumexp(-1),
+        torch.float64,
+    )
+
+
+@devices
 def test_the_other_results(device):
     *tensors, _ = inputs("more_keys")
     out, top, total, none, seed, offset, drawn = torch_npu.npu_fusion_attention(
@@ -337,6 +385,17 @@ def test_bad_arguments_are_named(device):
         (lambda: attend(x, x, x, 2, "BSH"), RuntimeError, "expected 3 dimensions for input_layout BSH, got query"),
         (lambda: attend(x, x, x, 3, "BNSD"), RuntimeError, "expected head_num to be .*, got 3"),
         (lambda: attend(x, x, x, 2, "BNSD", sparse_mode=7), ValueError, "expected sparse_mode .*, got 7"),
+        (
+            lambda: attend(x, x, x, 2, "BNSD", sparse_mode=8),
+            ValueError,
+            "got 8; for parts of packed sequences, one call",
+        ),
+        (
+            lambda: attend(x, x, x, 2, "BNSD", atten_mask=torch.zeros(3, 3, device=device)),
+            TypeError,
+            "expected atten_mask of type Bool or Byte, .* got Float; .* pse",
+        ),
+        (lambda: attend(x, x, x, 2, "BNSD", sink=x[0, 0, 0]), RuntimeError, r"expected sink of 2 .*, got \[4\]"),
         (lambda: attend(x, x, x, 2, "BNSD", keep_prob=0.0), ValueError, "expected keep_prob .*, got 0"),
         (lambda: attend(x, x, x, 2, "BNSD", sparse_mode=6), ValueError, "a prefix for each of the 1 batches, got 0"),
         (lambda: attend(x, x, x, 2, "BNSD", prefix=[9], sparse_mode=6), ValueError, "from 0 to 3 keys, got 9"),

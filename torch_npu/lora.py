@@ -47,6 +47,10 @@ def optimize_lora(model: nn.Module, enable: bool = True) -> int:
     from peft.tuners.lora.layer import Linear
 
     layers = [layer for layer in model.modules() if type(layer) is Linear]
+    if enable and not layers:
+        raise ValueError(
+            f"optimize_lora: expected a peft model with LoRA linear layers, got none in {type(model).__name__}"
+        )
     for layer in layers:
         if enable:
             layer.forward = types.MethodType(_forward, layer)

@@ -142,8 +142,9 @@ Result forward(const char* label, const at::Tensor& query, const at::Tensor& key
 struct Grads {
   at::Tensor query, key, value, bias;
 };
+// `grad_logsumexp`: what reached logsumexp, if anything did.
 Grads backward(const char* label, const at::Tensor& grad, const at::Tensor& query, const at::Tensor& key,
                const at::Tensor& value, const at::Tensor& out, const at::Tensor& logsumexp, const Options& options,
-               bool of_bias);
+               bool of_bias, const at::Tensor& grad_logsumexp = {});
 
 }  // namespace torch_npu::attention

@@ -390,11 +390,14 @@ void add_to_bias(const Tensor& grad_bias, const Tensor& scores, const Tile& tile
 }  // namespace
 
 Grads backward(const char* label, const Tensor& grad, const Tensor& query, const Tensor& key, const Tensor& value,
-               const Tensor& out, const Tensor& logsumexp, const Options& options, bool of_bias) {
+               const Tensor& out, const Tensor& logsumexp, const Options& options, bool of_bias,
+               const Tensor& grad_logsumexp) {
   Call call(label, query, key, value, options);
   const Shape& shape = call.shape;
   const Tensor delta = at::empty({shape.batches, shape.heads(), shape.queries}, call.wide);
   Rows(label, grad.sizes(), one_dim(grad, 3)).reduced(delta).add(grad).add(out).reduce(k_delta.of(call.compute));
+  // The derivative of logsumexp is p: ds = p * (grad @ v^T - delta + grad_logsumexp).
+  if (grad_logsumexp.defined()) delta.sub_(grad_logsumexp);
 
   const Tensor grad_q = at::empty_like(query), grad_k = at::empty_like(key), grad_v = at::empty_like(value);
   // Sums over queries and over the heads that share a key are kept in the compute type.

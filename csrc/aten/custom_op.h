@@ -107,6 +107,7 @@ inline at::Tensor given(const std::optional<at::Tensor>& tensor) {
 }
 
 inline void check_floating(const char* op, const char* name, const at::Tensor& tensor) {
+  TORCH_CHECK_TYPE(tensor.defined(), op, ": expected ", name, " to be a tensor, got None");
   TORCH_CHECK_TYPE(at::isFloatingType(tensor.scalar_type()), op, ": expected ", name, " of a floating type, got ",
                    tensor.scalar_type());
 }

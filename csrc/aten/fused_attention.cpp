@@ -12,6 +12,7 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 
@@ -75,6 +76,9 @@ void check(const Tensor& query, const Tensor& key, const Tensor& value, const Op
   const char* names[] = {"pse", "atten_mask", "padding_mask"};
   for (int i = 0; i < 3; ++i) {
     if (!extras[i].defined()) continue;
+    TORCH_CHECK_TYPE(i == 0 || at::isIntegralType(extras[i].scalar_type(), /*includeBool=*/true), op, ": expected ",
+                     names[i], " of type Bool or Byte, true where a query must not look, got ", extras[i].scalar_type(),
+                     "; what is added to the scores is pse");
     bool spreads = extras[i].dim() <= 4;
     for (int64_t d = 1; spreads && d <= extras[i].dim(); ++d) {
       spreads = extras[i].sym_size(-d) == 1 || extras[i].sym_size(-d) == scores[4 - d];
@@ -192,11 +196,13 @@ Results composition_of(const Tensor& query, const Tensor& key, const Tensor& val
 
 using Grads = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
-Grads backward_composition_of(const Tensor& grad_out, const Tensor& query, const Tensor& key, const Tensor& value,
-                              const Tensor& out, const Tensor& logsumexp, const Extras& extras, bool of_bias) {
+Grads backward_composition_of(const Tensor& grad_out, const Tensor& grad_logsumexp, const Tensor& query,
+                              const Tensor& key, const Tensor& value, const Tensor& out, const Tensor& logsumexp,
+                              const Extras& extras, bool of_bias) {
   const Blocks blocks(query, key, value, extras);
   const Tensor grad = grad_out.to(blocks.query.scalar_type());
-  const Tensor delta = (grad * out).sum(-1, /*keepdim=*/true);
+  Tensor delta = (grad * out).sum(-1, /*keepdim=*/true);
+  if (grad_logsumexp.defined()) delta = delta - grad_logsumexp.unsqueeze(-1);
   std::vector<Tensor> queries;
   Tensor grad_key = at::zeros(blocks.key.sizes(), blocks.key.options());
   Tensor grad_value = at::zeros(blocks.value.sizes(), blocks.value.options());
@@ -262,37 +268,38 @@ Results native(const Tensor& query, const Tensor& key, const Tensor& value, cons
   return {result.out, result.logsumexp, result.max, result.sum};
 }
 
-Grads backward_meta(const Tensor&, const Tensor& query, const Tensor& key, const Tensor& value, const OptTensor& bias,
-                    const OptTensor&, const OptTensor&, OptInts, const Tensor&, const Tensor&, double, double, int64_t,
-                    int64_t, c10::SymInt, c10::SymInt, bool of_bias) {
+Grads backward_meta(const Tensor&, const OptTensor&, const Tensor& query, const Tensor& key, const Tensor& value,
+                    const OptTensor& bias, const OptTensor&, const OptTensor&, OptInts, const Tensor&, const Tensor&,
+                    double, double, int64_t, int64_t, c10::SymInt, c10::SymInt, bool of_bias) {
   return {at::empty_like(query), at::empty_like(key), at::empty_like(value),
           of_bias ? at::empty_symint(bias->sym_sizes(), bias->options()) : at::empty({0}, query.options())};
 }
 
-Grads backward_composition(const Tensor& grad, const Tensor& query, const Tensor& key, const Tensor& value,
-                           const OptTensor& bias, const OptTensor& hidden, const OptTensor& padding, OptInts prefix,
-                           const Tensor& out, const Tensor& logsumexp, double scale, double dropout, int64_t seed,
-                           int64_t offset, int64_t low, int64_t high, bool of_bias) {
+Grads backward_composition(const Tensor& grad, const OptTensor& grad_logsumexp, const Tensor& query, const Tensor& key,
+                           const Tensor& value, const OptTensor& bias, const OptTensor& hidden,
+                           const OptTensor& padding, OptInts prefix, const Tensor& out, const Tensor& logsumexp,
+                           double scale, double dropout, int64_t seed, int64_t offset, int64_t low, int64_t high,
+                           bool of_bias) {
   const Extras extras{given(bias), given(hidden), given(padding), prefix, scale, dropout, seed, offset, low, high};
-  return backward_composition_of(grad, query, key, value, out, logsumexp, extras, of_bias);
+  return backward_composition_of(grad, given(grad_logsumexp), query, key, value, out, logsumexp, extras, of_bias);
 }
 
-Grads backward_native(const Tensor& grad, const Tensor& query, const Tensor& key, const Tensor& value,
-                      const OptTensor& bias, const OptTensor& hidden, const OptTensor& padding, OptInts prefix,
-                      const Tensor& out, const Tensor& logsumexp, double scale, double dropout, int64_t seed,
-                      int64_t offset, int64_t low, int64_t high, bool of_bias) {
+Grads backward_native(const Tensor& grad, const OptTensor& grad_logsumexp, const Tensor& query, const Tensor& key,
+                      const Tensor& value, const OptTensor& bias, const OptTensor& hidden, const OptTensor& padding,
+                      OptInts prefix, const Tensor& out, const Tensor& logsumexp, double scale, double dropout,
+                      int64_t seed, int64_t offset, int64_t low, int64_t high, bool of_bias) {
   const Extras extras{given(bias), given(hidden), given(padding), prefix, scale, dropout, seed, offset, low, high};
   const auto grads = attention::backward("npu::fusion_attention_backward", grad, query, key, value, out, logsumexp,
-                                         extras.options(), of_bias);
+                                         extras.options(), of_bias, given(grad_logsumexp));
   return {grads.query, grads.key, grads.value, of_bias ? grads.bias : at::empty({0}, query.options())};
 }
 
 // -- gradient --
 
 void gradient(BackwardCall& call) {
-  using Signature = Grads(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const OptTensor&,
-                          const OptTensor&, const OptTensor&, OptInts, const Tensor&, const Tensor&, double, double,
-                          int64_t, int64_t, c10::SymInt, c10::SymInt, bool);
+  using Signature = Grads(const Tensor&, const OptTensor&, const Tensor&, const Tensor&, const Tensor&,
+                          const OptTensor&, const OptTensor&, const OptTensor&, OptInts, const Tensor&, const Tensor&,
+                          double, double, int64_t, int64_t, c10::SymInt, c10::SymInt, bool);
   static const auto op = npu_op<Signature>("npu::fusion_attention_backward");
   const Tensor &query = call.argument(kQuery), &key = call.argument(kKey), &value = call.argument(kValue),
                &bias = call.argument(kBias), &hidden = call.argument(kHidden), &padding = call.argument(kPadding);
@@ -301,13 +308,14 @@ void gradient(BackwardCall& call) {
   const double scale = call.value<double>(kScale), dropout = call.value<double>(kDropout);
   const auto low = call.value<c10::SymInt>(kLow), high = call.value<c10::SymInt>(kHigh);
   Tensor out = call.result(0), logsumexp = call.result(1);
+  const Tensor grad = call.grad(0).defined() ? call.grad(0) : at::zeros_like(out);
   if (c10::GradMode::is_enabled()) {  // to be differentiated again, so these two must know where they come from
     TORCH_CHECK(dropout == 0, "npu_fusion_attention: expected keep_prob 1 for a second derivative, got ", 1 - dropout);
     const Extras extras{bias, hidden, padding, ints, scale, 0, 0, 0, low.expect_int(), high.expect_int()};
     std::tie(out, logsumexp, std::ignore, std::ignore) = composition_of(query, key, value, extras);
   }
   auto [q, k, v, b] =
-      op.call(call.grad(0), query, key, value, bias, hidden, padding, ints, out, logsumexp, scale, dropout,
+      op.call(grad, call.grad(1), query, key, value, bias, hidden, padding, ints, out, logsumexp, scale, dropout,
               call.value<int64_t>(kSeed), call.value<int64_t>(kOffset), low, high, call.wants(kBias));
   call.give(kQuery, q);
   call.give(kKey, k);
@@ -325,10 +333,11 @@ TORCH_LIBRARY_FRAGMENT(npu, m) {
       "fusion_attention(Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor? hidden, Tensor? padding, "
       "int[]? prefix, float scale, float dropout, int seed, int offset, SymInt low, SymInt high) -> "
       "(Tensor, Tensor, Tensor, Tensor)",
-      meta, {{gradient, of}, /*lower_precision=*/places(kQuery, kKey, kValue)});
+      meta, {{gradient, of, /*results=*/out_and_logsumexp}, /*lower_precision=*/places(kQuery, kKey, kValue)});
   define<backward_native, backward_composition>(
       m,
-      "fusion_attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor? hidden, "
+      "fusion_attention_backward(Tensor grad, Tensor? grad_logsumexp, Tensor query, Tensor key, Tensor value, Tensor? "
+      "bias, Tensor? hidden, "
       "Tensor? padding, int[]? prefix, Tensor out, Tensor logsumexp, float scale, float dropout, int seed, int offset, "
       "SymInt low, SymInt high, bool of_bias) -> (Tensor, Tensor, Tensor, Tensor)",
       backward_meta);

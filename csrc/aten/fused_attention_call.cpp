@@ -3,7 +3,9 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/randint.h>
+#include <ATen/ops/sigmoid.h>
 
 #include "csrc/aten/attention.h"
 #include "csrc/aten/custom_op.h"
@@ -50,7 +52,7 @@ void check_layout(const Tensor& query, const Tensor& key, const Tensor& value, i
 }
 
 struct Request {
-  OptTensor bias, hidden, padding;
+  OptTensor bias, hidden, padding, sink;
   double scale, dropout;
   int64_t pre, next, mode;
   std::vector<int64_t> prefix;
@@ -71,8 +73,18 @@ struct Request {
     } else if (mode >= 2) {
       high = mode == 2 ? SymInt(0) : shift;
     }
-    return op.call(query, key, value, bias, mode <= 1 ? mask : OptTensor(), padding,
-                   mode >= 5 ? OptInts(prefixes) : OptInts(), scale, dropout, seed, offset, low, high);
+    auto results = op.call(query, key, value, bias, mode <= 1 ? mask : OptTensor(), padding,
+                           mode >= 5 ? OptInts(prefixes) : OptInts(), scale, dropout, seed, offset, low, high);
+    return sink && sink->defined() ? with_sink(results) : results;
+  }
+
+  // One more score per head, which takes its share of the probabilities and adds nothing to the result.
+  Core with_sink(const Core& without) const {
+    const auto& [out, logsumexp, max, sum] = without;
+    const Tensor score = sink->to(logsumexp.scalar_type()).view({1, -1, 1});
+    const Tensor share = at::sigmoid(logsumexp - score), top = at::maximum(max, score.detach());
+    return {(out * share.unsqueeze(-1)).to(out.scalar_type()), logsumexp, top,
+            sum * (max - top).exp() + (score.detach() - top).exp()};
   }
 };
 
@@ -137,10 +149,16 @@ Results npu_fusion_attention(const Tensor& query, const Tensor& key, const Tenso
       sparse_mode >= 0 && sparse_mode <= 6, kOp,
       ": expected sparse_mode 0 (mask and band), 1 (mask), 2 (causal), 3 (causal to the last key), 4 (band "
       "to the last key), 5 or 6 (prefix), got ",
-      sparse_mode);
+      sparse_mode,
+      sparse_mode == 7 || sparse_mode == 8 ? "; for parts of packed sequences, one call for each part" : "");
   TORCH_CHECK_VALUE(keep_prob > 0 && keep_prob <= 1, kOp, ": expected keep_prob above 0 and up to 1, got ", keep_prob);
-  TORCH_CHECK_VALUE(!sink || !sink->defined(), kOp, ": expected sink to be None, got a tensor");
-  Request request{pse, atten_mask, {}, scale, 1 - keep_prob, pre_tockens, next_tockens, sparse_mode, {}};
+  if (sink && sink->defined()) {
+    check_floating(kOp, "sink", *sink);
+    check_same_device(kOp, {&query, &*sink});
+    TORCH_CHECK(sink->dim() == 1 && sink->sym_size(0) == head_num, kOp, ": expected sink of ", head_num,
+                " numbers, one for each head of query, got ", sink->sym_sizes());
+  }
+  Request request{pse, atten_mask, {}, sink, scale, 1 - keep_prob, pre_tockens, next_tockens, sparse_mode, {}};
   if (prefix) request.prefix = prefix->vec();
   if (pse && pse->defined()) request.bias = *pse * scale;  // it is added before the scores are scaled
   if (padding_mask && padding_mask->defined()) {

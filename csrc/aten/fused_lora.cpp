@@ -57,6 +57,8 @@ void check(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tens
   check_same_type(op, "weight", weight, "input", x);
   check_floating(op, "a", a);
   check_same_type(op, "b", b, "a", a);
+  if (bias.defined()) check_floating(op, "bias", bias);
+  if (adapted.defined()) check_floating(op, "adapted", adapted);
   check_same_device(op, {&x, &weight, &bias, &a, &b, &adapted});
   const bool fits = x.dim() > 0 && weight.dim() == 2 && a.dim() == 2 && b.dim() == 2 &&
                     x.sym_size(-1) == weight.sym_size(1) && a.sym_size(1) == weight.sym_size(1) &&
@@ -64,9 +66,9 @@ void check(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tens
   TORCH_CHECK(fits, op, ": expected input [..., k], weight [n, k], a [r, k] and b [n, r], got ", x.sym_sizes(), ", ",
               weight.sym_sizes(), ", ", a.sym_sizes(), " and ", b.sym_sizes());
   TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && bias.sym_size(0) == weight.sym_size(0)), op, ": expected bias of ",
-              weight.sym_size(0), " elements, got one of ", bias.dim(), " dimensions");
+              weight.sym_size(0), " elements, got ", bias.defined() ? bias.sym_sizes() : c10::SymIntArrayRef());
   TORCH_CHECK(!adapted.defined() || adapted.sym_sizes() == x.sym_sizes(), op, ": expected adapted of input's shape ",
-              x.sym_sizes(), ", got another");
+              x.sym_sizes(), ", got ", adapted.defined() ? adapted.sym_sizes() : c10::SymIntArrayRef());
 }
 
 Tensor rows_of(const Tensor& like, const c10::SymInt& last, at::ScalarType type) {

@@ -137,6 +137,7 @@ void check_linear(const Tensor& x, const Tensor& weight, const Tensor& scale, co
   TORCH_CHECK_TYPE(weight.scalar_type() == at::kChar, op, ": expected weight of type Char (int8), got ",
                    weight.scalar_type(), "; torch_npu.quantization.quantize_ makes one");
   check_floating(op, "scale", scale);
+  if (bias.defined()) check_floating(op, "bias", bias);
   check_same_device(op, {&x, &weight, &scale, &bias});
   TORCH_CHECK(weight.dim() == 2 && x.dim() > 0 && x.sym_size(-1) == weight.sym_size(1), op,
               ": expected input [..., k] and weight [n, k], got ", x.sym_sizes(), " and ", weight.sym_sizes());
