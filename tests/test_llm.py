@@ -119,6 +119,20 @@ def test_halves_generate_without_fallback(dtype, prompts):
     assert tokens.shape == (2, 17)
 
 
+@pytest.mark.parametrize(("dtype", "rounding"), [(torch.bfloat16, 2**-7), (torch.float16, 2**-10)])
+def test_halves_take_the_cpus_tokens(dtype, rounding):
+    """All of them, but for ties: where the CPU's two best logits are closer than the type can tell."""
+    model, prompt = make("qwen2", dtype), torch.randint(3, 300, (1, 20), generator=torch.Generator().manual_seed(1))
+    tokens = model.generate(prompt, max_new_tokens=32, do_sample=False)
+    with torch.no_grad():
+        want = model(tokens).logits[0].float()
+        got = model.to("npu")(tokens.to("npu")).logits[0].float().cpu()
+    best = want.max(-1).values
+    chosen = want.gather(-1, got.argmax(-1, keepdim=True)).squeeze(-1)
+    assert ((best - chosen) <= rounding * best).all()
+    assert (got.argmax(-1) == want.argmax(-1)).float().mean() > 0.9
+
+
 @pytest.mark.parametrize("device_map", ["npu", {"": "npu:0"}])
 def test_a_saved_model_loads_straight_to_the_device(device_map, tmp_path):
     model = make("qwen2")
