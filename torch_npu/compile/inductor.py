@@ -4,7 +4,12 @@ import functools
 
 import torch
 from torch._inductor import compile_fx, config, ir, lowering, scheduler, utils
-from torch._inductor.codegen.common import DeviceOpOverrides, register_backend_for_device, register_device_op_overrides
+from torch._inductor.codegen.common import (
+    DeviceOpOverrides,
+    get_device_op_overrides,
+    register_backend_for_device,
+    register_device_op_overrides,
+)
 from torch._inductor.virtualized import V
 
 from torch_npu.compile import left_to_aten, product, replay, settings
@@ -49,6 +54,7 @@ def register() -> None:
     utils.GPU_TYPES.append("npu")
     utils.get_gpu_type()
     register_backend_for_device("npu", NpuScheduling, NpuWrapper, device_custom_config=settings)
+    get_device_op_overrides("cpu")  # before 2.13 the devices that PyTorch knows are added to an empty list only
     register_device_op_overrides("npu", NpuDeviceOps())
     left_to_aten.leave_what_is_known()
     product.register()

@@ -86,7 +86,11 @@ class NpuScheduling(SIMDScheduling):
             for node in nodes:
                 node.mark_run()
         kernel.kernel_name = self.define_kernel(definition, nodes, kernel)
-        self._launch_kernel_and_cleanup(kernel, nodes)
+        self.codegen_comment(nodes)
+        kernel.call_kernel(kernel.kernel_name)
+        V.graph.removed_buffers |= kernel.removed_buffers
+        V.graph.inplaced_to_remove |= kernel.inplaced_to_remove
+        self.scheduler.free_buffers()
 
     def define_kernel(self, src_code, node_schedule, kernel):
         wrapper = V.graph.wrapper_code
