@@ -26,6 +26,22 @@ struct RowArg {
   Convert convert = nullptr;  // of one value per row
 };
 
+// A row whose result bypasses the caches: computed in the first one, a few values at a time.
+void stream_row(const Kernels& k, Kernel kernel, char* out, int out_log, const void* const* ptr, const RowArg* args,
+                int64_t n, unsigned uniform) {
+  alignas(64) char block[kStreamBlock];
+  const int64_t step = kStreamBlock >> out_log;
+  const char* at[3];
+  for (int i = 0; i < 3; ++i) at[i] = static_cast<const char*>(ptr[i]);
+  for (int64_t c = 0; c < n; c += step) {
+    const int64_t m = std::min(step, n - c);
+    kernel(block, at[0], at[1], at[2], m, uniform);
+    k.stream(out + (c << out_log), block, m << out_log);
+    for (int i = 0; i < 3; ++i)
+      if (at[i] && !(uniform >> i & 1)) at[i] += step << args[i].log_size;
+  }
+}
+
 }  // namespace
 
 bool run_direct_rows(const Job& job, const Direct& direct) {
@@ -94,6 +110,8 @@ bool run_direct_rows(const Job& job, const Direct& direct) {
 
   const int out_log = log_size_of(out.dtype);
   const int64_t grain = plan.each_cost > 1200 ? 4096 : kGrain;
+  bool streams = (rows * n) << out_log >= kStreamBytes;
+  for (int i = 0; i < direct.args; ++i) streams &= args[i].view == kNone || args[i].ptr != out.ptr;
   parallel_for(rows, std::max<int64_t>(1, grain / n), [&](int64_t begin, int64_t end) {
     int64_t offset[kMaxViews] = {}, point[NPU_MAX_RANK] = {};
     space.add_offsets(begin * n, views, offset);
@@ -113,7 +131,11 @@ bool run_direct_rows(const Job& job, const Direct& direct) {
           ptr[i] = &value[i];
         }
       }
-      kernel(out.ptr + offset[out_view] * (int64_t{1} << out_log), ptr[0], ptr[1], ptr[2], n, uniform);
+      char* to = out.ptr + offset[out_view] * (int64_t{1} << out_log);
+      if (streams)
+        stream_row(k, kernel, to, out_log, ptr, args, n, uniform);
+      else
+        kernel(to, ptr[0], ptr[1], ptr[2], n, uniform);
       for (int d = last - 1; d >= 0; --d) {
         const bool more = ++point[d] < space.size[d];
         const int64_t moved = more ? 1 : 1 - space.size[d];
@@ -122,6 +144,7 @@ bool run_direct_rows(const Job& job, const Direct& direct) {
         point[d] = 0;
       }
     }
+    if (streams) stream_fence();
   });
   return true;
 }

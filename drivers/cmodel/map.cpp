@@ -54,23 +54,40 @@ bool only_scatters(const Job& job, const Plan& plan) {
   return true;
 }
 
-// A program that is one compiled loop between operands of its own types touches no memory but theirs. Of several
-// dimensions it takes long rows one by one.
+// Computed from values that are the same for a whole row, as a norm's deviation is from the variance.
+bool is_row_value(const Plan& plan, const Space& space, const Op& op) {
+  if (op.step != Step::kCompute) return false;
+  const uint16_t ids[3] = {op.a, op.b, op.c};
+  for (int k = 0; k < 3; ++k) {
+    if (!(op.used >> k & 1)) continue;
+    const Op& from = plan.ops[ids[k]];
+    const bool constant = from.op == NPU_OP_CONST || from.op == NPU_OP_PARAM || from.op == NPU_OP_SIZE;
+    const bool load = from.step == Step::kLoad && space.stride[space.rank - 1][from.view] == 0;
+    if (!constant && !load && !is_row_value(plan, space, from)) return false;
+  }
+  return true;
+}
+
+// A program that is one compiled loop, or a norm, between operands of its own types touches no memory but theirs. Of
+// several dimensions it takes long rows one by one.
 bool only_loop(const Job& job, const Plan& plan, const Space& space) {
   constexpr int64_t kLongRow = 512;
-  if (plan.groups.size() != 1 || space.rank == 0) return false;
+  if (space.rank == 0) return false;
   if (space.rank > 1 && space.size[space.rank - 1] < kLongRow) return false;
   bool fixed[NPU_MAX_INSTRS];
   find_fixed(job, fixed);
+  int loops = 0;
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
-    if (fixed[i] || op.step == Step::kNothing || op.step == Step::kGroup) continue;
+    const bool loop = op.step == Step::kGroup || op.step == Step::kNormalize;
+    loops += loop;
+    if (fixed[i] || loop || op.step == Step::kNothing || is_row_value(plan, space, op)) continue;
     if (op.step != Step::kLoad && op.step != Step::kStore) return false;
     const int dtype = op.step == Step::kLoad ? op.dtype : plan.ops[op.a].dtype;
     const int64_t stride = space.stride[space.rank - 1][op.view];
     if (stride != 0 && (stride != 1 || job.operands[op.imm].dtype != dtype)) return false;
   }
-  return true;
+  return loops == 1;
 }
 
 int first_store(const Plan& plan) {

@@ -260,12 +260,38 @@ class Reduce {
       return accumulate_plain(*f.k, segment.folds[0], acc[0], values, to - from, index, step,
                               fetch ? values + row_stride * (int64_t{1} << log_size) : nullptr);
     }
+    if (gathers(segment)) return fold_gathered(f, segment, tiles, first, last, base, acc[0]);
     Tile tile;
     for (int64_t i = first; i < last; ++i) {
       tiles.at(i, base, tile);
       tile.position = row;
       run_tile(f, segment.begin, segment.end, tile);
       for (size_t k = 0; k < segment.folds.size(); ++k) accumulate(f, segment.folds[k], &acc[k], 1, tile.n);
+    }
+  }
+
+  // As a plain one, but the values lie apart or are of another type: they are collected first, block by block.
+  bool gathers(const Segment& segment) const {
+    return segment.plain_load != kNone && inner_.rank == 1 &&
+           !job_.operands[plan_.ops[segment.plain_load].imm].immediate;
+  }
+
+  void fold_gathered(Frame& f, const Segment& segment, const Tiling& tiles, int64_t first, int64_t last,
+                     const int64_t* base, Acc& acc) const {
+    const Op& load = plan_.ops[segment.plain_load];
+    const Operand& operand = job_.operands[load.imm];
+    const int log_size = log_size_of(operand.dtype);
+    const int64_t stride = inner_.stride[0][load.view], end = std::min(inner_.total, last * tiles.points());
+    char* values = f.slot(load.slot);
+    char* raw = operand.dtype == load.dtype ? values : f.temp(0);
+    for (int64_t i = first * tiles.points(); i < end; i += kBlock) {
+      const int64_t m = std::min(kBlock, end - i);
+      const char* from = operand.ptr + (base[load.view] + i * stride) * (int64_t{1} << log_size);
+      if (stride != 1) f.k->gather[log_size](raw, from, stride, m);
+      if (raw != values) f.k->convert[operand.dtype][load.dtype](values, stride == 1 ? from : raw, m);
+      int64_t index = 0, step = 0;
+      plain_index(segment, base, i, &index, &step);
+      accumulate_plain(*f.k, segment.folds[0], acc, values, m, index, step);
     }
   }
 

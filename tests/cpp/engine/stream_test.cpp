@@ -38,6 +38,26 @@ TEST(large_results_of_a_map) {
     }
 }
 
+TEST(large_results_row_by_row) {
+  // One instruction with an operand that is the same for all rows or along each, and a norm with numbers of its row.
+  const char* programs[] = {
+      "program p(x, y, out)\neach:\n  %x = load x : f32\n  %y = load y : f32\n  %m = max %x, %y\n  store out, %m\n",
+      "program p(x, y, out)\neach:\n  %x = load x : f32\n  %y = load y : f32\n  %a = abs %y\n  %d = sub %x, %y\n"
+      "  %n = mul %d, %a\n  %s = mul %n, %y\n  %r = add %s, %y\n  store out, %r\n"};
+  for (int64_t columns : {3000, 304})
+    for (const bool along : {false, true})
+      for (const char* program : programs) {
+        const int64_t rows = 2'700'000 / columns, first = columns % 16 == 0 ? 12 : 0;
+        Case k(NPU_MAP, {rows, columns});
+        k.add(k.block(whole_numbers(rows * columns)), NPU_F32, {columns, 1});
+        k.add(k.block(whole_numbers(along ? rows : columns)), NPU_F32,
+              along ? std::vector<int64_t>{1, 0} : std::vector<int64_t>{0, 1});
+        k.add(k.block(rows * columns + first, NPU_F32), NPU_F32, {columns, 1}, first);
+        k.with(program);
+        expect(k, std::to_string(columns) + " columns");
+      }
+}
+
 TEST(large_results_of_a_reduction) {
   // The last segment is a norm, which is one kernel; what a later segment reads again is not streamed.
   for (bool again : {false, true}) {
