@@ -53,6 +53,37 @@ void pick(void* out, const void* memory, const int64_t* at, const char* mask, in
   for (; c < n; ++c) o[c] = get(c);
 }
 
+// Short pieces of memory without a call: the last part overlaps the one before.
+inline void copy_piece(char* out, const char* in, int64_t bytes) {
+  if (bytes < 32) {
+    __builtin_memcpy(out, in, static_cast<size_t>(bytes));
+    return;
+  }
+  int64_t i = 0;
+  for (; i + 64 <= bytes; i += 64) __builtin_memcpy(out + i, in + i, 64);
+  if (i == bytes) return;
+  if (bytes - i > 32) __builtin_memcpy(out + i, in + i, 32);
+  __builtin_memcpy(out + bytes - 32, in + bytes - 32, 32);
+}
+
+template <class T>
+void pick_rows(void* out, const void* memory, const int64_t* start, int64_t rows, const int64_t* offset, int64_t cols,
+               int64_t first, int64_t last) {
+  constexpr int64_t kSize = sizeof(T);
+  T* o = static_cast<T*>(out);
+  for (int64_t r = 0; r < rows; ++r, o += cols) {
+    const T* row = static_cast<const T*>(memory) + start[r];
+    if (first == last) {
+      pick<T>(o, row, offset, nullptr, cols);
+      continue;
+    }
+    for (int64_t c = 0; c < first; ++c) o[c] = row[offset[c]];
+    copy_piece(reinterpret_cast<char*>(o + first), reinterpret_cast<const char*>(row + offset[first]),
+               (last - first) * kSize);
+    for (int64_t c = last; c < cols; ++c) o[c] = row[offset[c]];
+  }
+}
+
 // Are all n indices, after wrapping, inside [0, size)?
 template <class T>
 bool check_indices(void* out, const void* in, const void* size, bool wraps, int64_t n) {
@@ -73,9 +104,13 @@ bool check_indices(void* out, const void* in, const void* size, bool wraps, int6
 inline void set_addresses(Kernels& t) {
   t.addresses = addresses;
   t.pick[0] = pick<uint8_t>;
+  t.pick_rows[0] = pick_rows<uint8_t>;
   t.pick[1] = pick<uint16_t>;
+  t.pick_rows[1] = pick_rows<uint16_t>;
   t.pick[2] = pick<uint32_t>;
+  t.pick_rows[2] = pick_rows<uint32_t>;
   t.pick[3] = pick<uint64_t>;
+  t.pick_rows[3] = pick_rows<uint64_t>;
   t.check[0] = check_indices<int32_t>;
   t.check[1] = check_indices<int64_t>;
 }

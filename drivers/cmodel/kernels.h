@@ -60,6 +60,9 @@ using Addresses = bool (*)(int64_t* at, int64_t first, const int64_t* offset, bo
                            const char* mask, int64_t lowest, uint64_t span, int64_t n);
 // out[c] = memory[at[c]], or 0 where the mask (if any) is 0.
 using Pick = void (*)(void* out, const void* memory, const int64_t* at, const char* mask, int64_t n);
+// out[r * cols + c] = memory[start[r] + offset[c]]; offsets first .. last are neighbours.
+using PickRows = void (*)(void* out, const void* memory, const int64_t* start, int64_t rows, const int64_t* offset,
+                          int64_t cols, int64_t first, int64_t last);
 // check_index with one size for all. False: some index is out of range.
 using CheckIndices = bool (*)(void* out, const void* index, const void* size, bool wraps, int64_t n);
 
@@ -81,6 +84,7 @@ struct Kernels {
   Addresses addresses;
   CheckIndices check[2];  // I32, I64
   Pick pick[4];           // by log2 of the element size, as the following
+  PickRows pick_rows[4];
   Gather gather[4];
   Scatter scatter[4];
   Transpose gather_transposed[4];

@@ -109,9 +109,11 @@ bool run_map(const Job& job, Failure& failure) {
   const Segment& segment = plan.segments[0];
   FailureSink sink;
   const bool square = !plan.stores_at && runs_across(space, views);
-  const int64_t block = only_loop(job, plan, space) ? 8 * kBlock : block_of(plan);
-  // What coordinates are computed into is computed once per column of a tile, so tiles of several rows are cheaper.
   const int64_t long_row = plan.indexes ? 512 : 128;
+  // Several rows with coordinates: most values are those of a row or a column, and take no part of the first cache.
+  const bool planes = plan.indexes && space.rank > 1 && space.size[space.rank - 1] < long_row;
+  const int64_t block = only_loop(job, plan, space) ? 8 * kBlock : planes ? 2 * kBlock : block_of(plan);
+  // What coordinates are computed into is computed once per column of a tile, so tiles of several rows are cheaper.
   const Tiling tiling(space, views, block, square, long_row);
   auto run = [&](Frame& frame, const Tiling& tiles, int64_t begin, int64_t end, const int64_t* base, int64_t position) {
     if (end - begin > 1 && !plan.invariants.empty()) hoist(frame);

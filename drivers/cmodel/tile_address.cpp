@@ -159,19 +159,21 @@ void load_at(Frame& f, int i, const Tile& tile) {
   with_bytes(p.log_size, to, [&](auto* out) {
     using T = std::remove_pointer_t<decltype(out)>;
     const T* memory = reinterpret_cast<const T*>(p.operand->ptr);
-    const bool fixed = offset.same && all && p.col_stride == 0 && t.rows > 1;
-    const Columns columns(fixed ? offset.row(0) : &base, fixed ? t.cols : 1);
+    if (offset.same && all && p.col_stride == 0 && t.rows > 1) {
+      const Columns columns(offset.row(0), t.cols);
+      bool fine = true;
+      for (int64_t r = 0; r < t.rows; ++r) {
+        elements[r] = plus(base + r * p.row_stride, offset.shared(r));
+        fine &= bounds.holds(plus(elements[r], columns.low)) && bounds.holds(plus(elements[r], columns.high));
+      }
+      if (fine) {
+        f.k->pick_rows[p.log_size](out, memory, elements, t.rows, offset.row(0), t.cols, columns.begin, columns.end);
+        return;
+      }
+    }
     for (int64_t r = 0; r < t.rows; ++r, out += t.cols) {
       const int64_t* offsets = offset.row(r);
       const int64_t start = plus(base + r * p.row_stride, offset.shared(r));
-      if (fixed && bounds.holds(plus(start, columns.low)) && bounds.holds(plus(start, columns.high))) {
-        const T* row = memory + start;
-        const int64_t first = columns.begin, last = columns.end;
-        f.k->pick[p.log_size](out, row, offsets, nullptr, first);
-        if (last > first) std::memcpy(out + first, row + offsets[first], static_cast<size_t>(last - first) * sizeof(T));
-        f.k->pick[p.log_size](out + last, row, offsets + last, nullptr, t.cols - last);
-        continue;
-      }
       const bool one_mask = all || kept.one;
       if (!all && kept.one && !*kept.at(r)) {
         std::memset(out, 0, static_cast<size_t>(t.cols) * sizeof(T));
