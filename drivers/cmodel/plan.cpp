@@ -453,8 +453,9 @@ class Planner {
       if (in.op == NPU_OP_STORE && in.mask == NPU_NO_VALUE && in.a >= segment.begin) {
         Op& value = plan_.ops[in.a];
         const int from = defined_at(in.a);
-        bool quiet = (value.step == Step::kCompute || value.step == Step::kNormalize || group_of_[in.a] != kNone) &&
-                     value.store == kNone;
+        const bool writes_out = value.step == Step::kCompute || value.step == Step::kNormalize ||
+                                value.step == Step::kLoadAt || group_of_[in.a] != kNone;
+        bool quiet = writes_out && value.store == kNone;
         for (int k = from + 1; k < i && quiet; ++k)
           quiet = in_[k].op != NPU_OP_LOAD && in_[k].op != NPU_OP_LOAD_AT && in_[k].op != NPU_OP_STORE_AT &&
                   !(in_[k].op == NPU_OP_STORE && in_[k].imm == in.imm);

@@ -154,8 +154,21 @@ void load_at(Frame& f, int i, const Tile& tile) {
       return;
     }
   }
+  // What is stored next goes straight there, unless it is also where this reads.
+  const bool may_write = same && op.store != kNone && f.job->operands[f.plan->ops[op.store].imm].ptr != p.operand->ptr;
+  const StreamTarget stream = may_write ? stream_target(f, op, tile) : StreamTarget{};
+  char* direct = may_write && !stream.at ? direct_target(f, op, tile) : nullptr;
+  if (direct) slot = direct;
   char* to = same ? slot : f.temp(0);
   int64_t* elements = reinterpret_cast<int64_t*>(f.temp(1));
+  int64_t streamed = 0;
+  // Rows up to `row` are there.
+  const auto done = [&](int64_t row) {
+    const int64_t n = row * t.cols;
+    if (!stream.at || ((n - streamed) << p.log_size < kStreamBlock && row < t.rows)) return;
+    stream.write(f, to, p.log_size, streamed, n);
+    streamed = n;
+  };
   with_bytes(p.log_size, to, [&](auto* out) {
     using T = std::remove_pointer_t<decltype(out)>;
     const T* memory = reinterpret_cast<const T*>(p.operand->ptr);
@@ -166,12 +179,16 @@ void load_at(Frame& f, int i, const Tile& tile) {
         elements[r] = plus(base + r * p.row_stride, offset.shared(r));
         fine &= bounds.holds(plus(elements[r], columns.low)) && bounds.holds(plus(elements[r], columns.high));
       }
-      if (fine) {
-        f.k->pick_rows[p.log_size](out, memory, elements, t.rows, offset.row(0), t.cols, columns.begin, columns.end);
-        return;
+      const int64_t step = stream.at ? std::max<int64_t>(1, kStreamBlock / (t.cols << p.log_size)) : t.rows;
+      for (int64_t r = 0; r < t.rows && fine; r += step) {
+        const int64_t rows = std::min(step, t.rows - r);
+        f.k->pick_rows[p.log_size](out + r * t.cols, memory, elements + r, rows, offset.row(0), t.cols, columns.begin,
+                                   columns.end);
+        done(r + rows);
       }
+      if (fine) return;
     }
-    for (int64_t r = 0; r < t.rows; ++r, out += t.cols) {
+    for (int64_t r = 0; r < t.rows; done(++r), out += t.cols) {
       const int64_t* offsets = offset.row(r);
       const int64_t start = plus(base + r * p.row_stride, offset.shared(r));
       const bool one_mask = all || kept.one;
