@@ -179,18 +179,21 @@ bool try_packed_grad_weight(const Context& context, const Phase& forward, const 
   } else {
     parallel_for(tasks, std::max<int64_t>(1, (1 << 18) / std::max<int64_t>(1, work / tasks)), run);
   }
-  for (int64_t part = 1; part < parts; ++part) {
-    const float* more = total + part * weight_size;
-    for (int64_t i = 0; i < weight_size; ++i) total[i] += more[i];
-  }
-  const int64_t plane = shape.kernel[1] * shape.kernel[2];
-  for (int64_t o = 0; o < shape.groups * outputs; ++o) {
-    for (int64_t z = 0; z < shape.kernel[0]; ++z) {
-      float* sums = total + o * inputs * taps + z * plane;
-      const auto finish = direct ? leave_out_padding<float> : emit<float>;
-      finish(context, o, 0, inputs, z, 0, shape.kernel[1], 0, shape.kernel[2], sums, taps, shape.kernel[2]);
+  const int64_t plane = shape.kernel[1] * shape.kernel[2], each = inputs * taps;
+  const auto add_up = [&](int64_t first, int64_t last) {  // output channels
+    for (int64_t part = 1; part < parts; ++part) {
+      const float* more = total + part * weight_size;
+      for (int64_t i = first * each; i < last * each; ++i) total[i] += more[i];
     }
-  }
+    const auto finish = direct ? leave_out_padding<float> : emit<float>;
+    for (int64_t o = first; o < last; ++o) {
+      for (int64_t z = 0; z < shape.kernel[0]; ++z) {
+        float* sums = total + o * each + z * plane;
+        finish(context, o, 0, inputs, z, 0, shape.kernel[1], 0, shape.kernel[2], sums, taps, shape.kernel[2]);
+      }
+    }
+  };
+  parallel_for(shape.groups * outputs, std::max<int64_t>(1, (1 << 14) / std::max<int64_t>(1, each * parts)), add_up);
   return true;
 }
 
