@@ -162,7 +162,8 @@ def rms_norm_backward(m: Make):
 def _image_norm(m: Make, grad: bool):
     channels = m.image()[1]
     x, weight, bias = m.randn(*m.image(), grad=grad), m.randn(channels, grad=grad), m.randn(channels, grad=grad)
-    return x, weight, bias, torch.zeros(channels, device=m.device), torch.ones(channels, device=m.device)
+    statistics = {"dtype": m.dtype, "device": m.device}  # the CPU wants one type for these and the weights
+    return x, weight, bias, torch.zeros(channels, **statistics), torch.ones(channels, **statistics)
 
 
 @case("batch_norm")
