@@ -179,6 +179,8 @@ class NpuOverrides(OpOverrides):
         type = common_type((a, b))
         if isinstance(unwrap(a), Value) and isinstance(unwrap(b), float) and not is_float(type):
             type = "f32"
+        if unwrap(condition).op == "const":  # what a comparison of known indices leaves behind
+            return value_of(a if unwrap(condition).imm == "true" else b, type)
         return emit("where", [value_of(condition, "bool"), value_of(a, type), value_of(b, type)], type=type)
 
     @staticmethod

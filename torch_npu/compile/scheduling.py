@@ -3,6 +3,7 @@
 from torch._inductor import config, ir
 from torch._inductor.codegen.common import BackendFeature
 from torch._inductor.codegen.simd import SIMDScheduling
+from torch._inductor.scheduler import WhyNoFuse
 from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
@@ -33,21 +34,29 @@ class NpuScheduling(SIMDScheduling):
         return cls.create_tiling([numel], [reduction_numel]), None
 
     def can_fuse(self, node1, node2):
-        nodes = [*node1.get_nodes(), *node2.get_nodes()]
-        if node2.is_template():
-            return False
-        if node1.is_template():
-            return joins(node1.get_template_node(), node2) and super().can_fuse(node1, node2)
-        if node1.is_reduction() and node2.is_reduction() and node1.group[1] != node2.group[1]:
-            return False  # rows of different lengths
-        if any(n.is_reduction() for n in nodes) and any(_is_scatter(n) for n in nodes):
-            return False
-        if any(_is_scan(n) for n in nodes) and any(n.is_reduction() and not _is_scan(n) for n in nodes):
-            return False
-        accesses = {d for n in nodes for d in n.read_writes.reads | n.read_writes.writes}
-        if len(accesses) > settings.max_accesses or sum(map(_operations, nodes)) > settings.max_operations:
+        if reason := self._apart(node1, node2):
+            WhyNoFuse(node1, node2)(reason)
             return False
         return super().can_fuse(node1, node2)
+
+    def _apart(self, node1, node2) -> str:
+        """Why two nodes that Inductor would fuse cannot be one command; empty if they can."""
+        nodes = [*node1.get_nodes(), *node2.get_nodes()]
+        if node2.is_template():
+            return "nothing runs in front of a product"
+        if node1.is_template():
+            return "" if joins(node1.get_template_node(), node2) else "addresses that are not those of the product"
+        if node1.is_reduction() and node2.is_reduction() and node1.group[1] != node2.group[1]:
+            return "rows of different lengths"
+        if any(n.is_reduction() for n in nodes) and any(_is_scatter(n) for n in nodes):
+            return "a scatter beside a reduction"
+        if any(_is_scan(n) for n in nodes) and any(n.is_reduction() and not _is_scan(n) for n in nodes):
+            return "a scan beside a reduction"
+        accesses = len({d for n in nodes for d in n.read_writes.reads | n.read_writes.writes})
+        operations = len(frozenset().union(*map(_operations, nodes)))
+        if accesses > settings.max_accesses or operations > settings.max_operations:
+            return f"{accesses} accesses and {operations} operations"
+        return ""
 
     can_fuse_vertical = can_fuse_horizontal = can_fuse
 
@@ -118,6 +127,22 @@ def _is_scan(node) -> bool:
     return isinstance(getattr(node.node, "data", None), ir.Scan)
 
 
-def _operations(node) -> int:
+def _operations(node) -> frozenset[int]:
+    """One number for each operation of a loop: the same operation of the same values has the same. Inductor writes an
+    operation down wherever its value is used, again and again; a program computes it once."""
+    found = getattr(node, "_npu_operations", None)
     body = getattr(node, "_body", None)
-    return sum(len(b.graph.nodes) for b in (body.root_block, *body.subblocks.values())) if body else 0
+    if found is not None or body is None:
+        return found or frozenset()
+    numbers = set()
+    for block in (body.root_block, *body.subblocks.values()):
+        of: dict = {}
+        for n in block.graph.nodes:
+            if n.op == "call_module" and n.target == "get_index":
+                of[n] = hash(str(body.indexing_exprs[n.args[0]]))
+            else:
+                of[n] = hash((n.op, str(n.target), tuple(of.get(a, str(a)) for a in n.args if str(a) != "ops")))
+                if n.op == "call_method" and n.target != "constant":
+                    numbers.add(of[n])
+    node._npu_operations = frozenset(numbers)
+    return node._npu_operations

@@ -20,6 +20,6 @@ sources: str = _digest()
 # A fused kernel reads and writes at most so many places, in at most so many operations. Both are below the limits of a
 # program, because address arithmetic is not counted.
 max_accesses: int = 48
-max_operations: int = 300
+max_operations: int = 450
 
 install_config_module(sys.modules[__name__])
