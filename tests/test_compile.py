@@ -1,5 +1,7 @@
 """torch.compile on npu: every kernel of a graph becomes one command, and results are those of the CPU."""
 
+import os
+
 import pytest
 import small_models
 import torch
@@ -310,3 +312,31 @@ def test_a_driver_that_refuses_commands_still_runs(python):
 def test_importing_torch_imports_no_compiler(python):
     code = "import sys, torch, torch_npu; print([m for m in sys.modules if m in ('torch._inductor', 'torch._dynamo')])"
     assert python(code).lines() == ["[]"]
+
+
+def test_a_cache_folder_that_takes_no_files_is_replaced(monkeypatch, tmp_path, caplog):
+    from torch_npu.compile import inductor
+
+    def refuse(dir):
+        raise OSError(30, "Read-only file system", dir)
+
+    inductor._ensure_cache.cache_clear()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "readonly"))
+    with monkeypatch.context() as patched:
+        patched.setattr(inductor.tempfile, "TemporaryFile", refuse)
+        check(lambda x: x.cos() + 3, torch.randn(5))
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] != str(tmp_path / "readonly")
+    assert "Read-only file system" in caplog.text
+
+
+def test_explain_says_what_runs_and_what_breaks_a_graph():
+    def model(x, w):
+        y = F.gelu(F.linear(x, w)) * 2
+        torch._dynamo.graph_break()
+        return torch.softmax(y + 1, -1)
+
+    found = torch_npu.compile.explain(model, torch.randn(8, 16).npu(), torch.randn(32, 16).npu())
+    assert found.eager.total == 5 and found.compiled.total == 2
+    assert found.graphs == 2 and len(found.breaks) == 1
+    assert found.compiled.total_bytes == 4 * (8 * 16 + 32 * 16 + 8 * 32) + 4 * (2 * 8 * 32)
+    assert "eager:     5 commands" in str(found) and "aten::gelu" in str(found)

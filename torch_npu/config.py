@@ -41,6 +41,12 @@ VARIABLES = (
         "The defaults below.",
     ),
     Setting(
+        "TORCHINDUCTOR_CACHE_DIR",
+        "a folder of the user's below the system's temporary one",
+        "Where torch.compile keeps generated code between processes. If it takes no files, a temporary folder is used.",
+        "The default.",
+    ),
+    Setting(
         "OMP_NUM_THREADS",
         "number of cores",
         "The usual variable: the C model follows it where its option `threads` is not given.",

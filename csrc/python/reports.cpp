@@ -5,6 +5,7 @@
 #include <torch/csrc/Exceptions.h>
 
 #include "csrc/core/launch.h"
+#include "csrc/core/traffic.h"
 #include "csrc/python/bindings.h"
 
 namespace py = pybind11;
@@ -29,6 +30,7 @@ void bind_reports(py::module_& m) {
         torch::wrap_pybind_function([](const std::string& text) { fallback::set_mode(fallback::parse_mode(text)); }));
   m.def("native_counting", [](bool on) { count_ops(on); });
   m.def("native_counts", [] { return native_counts(); });
+  m.def("native_bytes", [] { return native_bytes(); });
   m.def("native_reset", [] { reset_native_counts(); });
   m.def("is_blocking", [] { return is_blocking(); });
   m.def("set_blocking", [](bool on) { set_blocking(on); });

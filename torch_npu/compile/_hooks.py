@@ -1,36 +1,18 @@
 """Registration when it is needed: importing torch must not import Dynamo and Inductor, which takes seconds.
 
 `install` leaves a note for three modules of torch's. When one of them has been imported, which only torch.compile and
-its relatives do, the function noted here runs."""
+its relatives do, the module of ours is imported too."""
 
+import importlib
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import sys
 
-
-def _dynamo_devices() -> None:
-    from torch_npu.compile.device_interface import register
-
-    register()
-
-
-def _dynamo_backends() -> None:
-    from torch_npu.compile.backend import register
-
-    register()
-
-
-def _inductor() -> None:
-    from torch_npu.compile.inductor import register
-
-    register()
-
-
+# Each registers itself where it ends.
 _WAITING = {
-    "torch._dynamo.device_interface": _dynamo_devices,
-    "torch._dynamo.backends.registry": _dynamo_backends,
-    "torch._inductor.compile_fx": _inductor,
+    "torch._dynamo.device_interface": "torch_npu.compile.device_interface",
+    "torch._dynamo.backends.registry": "torch_npu.compile.backend",
+    "torch._inductor.compile_fx": "torch_npu.compile.inductor",
 }
 
 
@@ -43,7 +25,7 @@ class _Loader(importlib.abc.Loader):
 
     def exec_module(self, module):
         self.loader.exec_module(module)
-        self.then()
+        importlib.import_module(self.then)
 
     def __getattr__(self, name):  # whatever else is asked of a loader: sources, data files
         return getattr(self.loader, name)
@@ -66,4 +48,4 @@ def install() -> None:
     sys.meta_path.insert(0, _Finder())
     for name, then in _WAITING.items():
         if name in sys.modules:
-            then()
+            importlib.import_module(then)

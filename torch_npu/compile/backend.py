@@ -12,3 +12,6 @@ def register() -> None:
     from torch._dynamo.backends.registry import register_backend
 
     register_backend(npu, name="npu")
+
+
+register()

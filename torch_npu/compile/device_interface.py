@@ -65,3 +65,6 @@ def register() -> None:
     register_interface_for_device("npu", NpuInterface)
     for index in range(_C.device_count()):
         register_interface_for_device(f"npu:{index}", NpuInterface)
+
+
+register()

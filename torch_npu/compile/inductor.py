@@ -1,6 +1,9 @@
 """Makes Inductor generate programs for npu: scheduling, wrapper code, device code, and what its lists leave out."""
 
 import functools
+import logging
+import os
+import tempfile
 
 import torch
 from torch._inductor import compile_fx, config, ir, lowering, scheduler, utils
@@ -10,11 +13,14 @@ from torch._inductor.codegen.common import (
     register_backend_for_device,
     register_device_op_overrides,
 )
+from torch._inductor.runtime.cache_dir_utils import cache_dir
 from torch._inductor.virtualized import V
 
 from torch_npu.compile import left_to_aten, product, replay, settings
 from torch_npu.compile.scheduling import NpuScheduling
 from torch_npu.compile.wrapper import NpuWrapper
+
+log = logging.getLogger("torch_npu.compile")
 
 # Layouts that pay on GPUs: our commands take any strides, and convolutions prefer what they are given.
 SETTINGS = {
@@ -22,6 +28,10 @@ SETTINGS = {
     "comprehensive_padding": False,
     "online_softmax": False,  # two plain folds are two segments of one command
     "triton.mix_order_reduction": False,
+    # A value of more operations than this that several loops use is stored by the first and loaded by the others. In
+    # one command the row is still at hand, so that pays sooner than on GPUs, which have 30: a norm's gradient would
+    # compute exponentials twice, every head of attention its own sine.
+    "realize_opcount_threshold": 8,
     "graph_partition": False,  # whole graphs are captured, or not
 }
 
@@ -143,6 +153,7 @@ def _until_carried(codegen_and_compile):
     def compile(self, graph, example_inputs, *args, **kwargs):
         if not _on_npu(graph):
             return codegen_and_compile(self, graph, example_inputs, *args, **kwargs)
+        _ensure_cache()
         with config.patch(SETTINGS):
             while True:
                 try:
@@ -152,6 +163,19 @@ def _until_carried(codegen_and_compile):
                         raise
 
     return compile
+
+
+@functools.cache
+def _ensure_cache() -> None:
+    """Generated code goes through a file. Where the cache folder takes none, a temporary one serves."""
+    folder = cache_dir()
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="torchinductor_")
+        log.warning("torch.compile caches nothing beyond this process: expected a folder to write to, got %s", error)
 
 
 def _on_npu(graph: torch.fx.GraphModule) -> bool:
@@ -168,3 +192,6 @@ def _without_alignment(inputs_to_check):
         return [k for k in found if inputs[k].device.type != "npu"]
 
     return check
+
+
+register()

@@ -1,0 +1,72 @@
+"""What torch.compile makes of a model: commands before and after, bytes moved, what broke a graph."""
+
+import dataclasses
+
+import torch
+import torch._dynamo
+
+from torch_npu import _C, fallback, native
+
+
+@dataclasses.dataclass(frozen=True)
+class Commands:
+    """What the device was given: label to number and bytes. A label is an aten op or the name of a fused kernel."""
+
+    counts: dict[str, int]
+    bytes: dict[str, int]
+    fallbacks: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.bytes.values())
+
+    def lines(self) -> list[str]:
+        rows = [f"{self.counts[n]:7} {self.bytes[n] / 1e6:11.3f}  {n}" for n in sorted(self.counts, key=self._order)]
+        rows += [f"{count:7} {'on the CPU':>11}  {name}" for name, count in self.fallbacks.items()]
+        return ["  count         MB  command", *rows]
+
+    def _order(self, name: str) -> tuple:
+        return -self.bytes[name], name
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    eager: Commands
+    compiled: Commands
+    graphs: int
+    breaks: list[str]
+
+    def __str__(self) -> str:
+        lines = ["eager", *self.eager.lines(), "", "compiled", *self.compiled.lines(), ""]
+        for name in ("eager", "compiled"):
+            side = getattr(self, name)
+            lines.append(f"{name + ':':10} {side.total} commands, {side.total_bytes / 1e6:.3f} MB")
+        lines.append(f"graphs:    {self.graphs}, breaks between them: {len(self.breaks)}")
+        return "\n".join([*lines, *(f"  {reason}" for reason in self.breaks)])
+
+
+def _count(run) -> Commands:
+    before = fallback.report()
+    with native.counting():
+        run()
+        torch.npu.synchronize()
+    fallbacks = {n: c - before.get(n, 0) for n, c in fallback.report().items() if c > before.get(n, 0)}
+    return Commands(native.report(), _C.native_bytes(), fallbacks)
+
+
+def explain(model, *args, **kwargs) -> Explanation:
+    """Runs `model` in eager mode and compiled, and says what the device was given each time: print the result.
+
+    The model runs a few times: what it changes, such as the statistics of a batch norm, changes as often."""
+    torch._dynamo.reset()
+    traced = torch._dynamo.explain(model)(*args, **kwargs)
+    torch._dynamo.reset()
+    eager = _count(lambda: model(*args, **kwargs))
+    compiled = torch.compile(model)
+    compiled(*args, **kwargs)
+    breaks = [str(b.reason).strip().splitlines()[0] for b in traced.break_reasons]
+    return Explanation(eager, _count(lambda: compiled(*args, **kwargs)), traced.graph_count, breaks)
