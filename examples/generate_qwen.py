@@ -11,6 +11,7 @@ import argparse
 import copy
 import sys
 import time
+from pathlib import Path
 
 import qwen
 import torch
@@ -33,6 +34,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--check", action="store_true", help="the same on the CPU; exit status 1 if it differs")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
+    if options.tokens < 1 or not options.prompt:
+        parser.error("expected --tokens of at least 1 and a --prompt that is not empty")
+    if options.model and not Path(options.model).is_dir():
+        parser.error(f"expected --model to be a folder with a saved model, got {options.model}; lora_qwen.py makes one")
     if options.check and (options.sample or options.dtype != "float32"):
         parser.error("expected --check with float32 and without --sample, where both devices must agree")
     return options

@@ -62,6 +62,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--letters", type=int, default=200, help="to write at the end (default: 200)")
     parser.add_argument("--amp", action="store_true", help="products in bfloat16")
     options = parser.parse_args(arguments)
+    if min(options.steps, options.batch, options.length, options.width, options.layers, options.letters) < 1:
+        parser.error("expected --steps, --batch, --length, --width, --layers and --letters of at least 1")
 
     pages = sorted((Path(__file__).parent.parent / "docs").glob("*.md"))
     words = "\n".join(page.read_text() for page in pages)

@@ -48,6 +48,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if min(options.steps, options.batch, options.length, options.accumulate, options.rank) < 1:
         parser.error("expected --steps, --batch, --length, --accumulate and --rank of at least 1")
+    if options.length < 2:
+        parser.error("expected --length of at least 2, so that there is a token to predict")
     options.lr = options.lr or {"tiny": 3e-3, "0.5b": 1e-3}[options.size]
     return options
 

@@ -74,6 +74,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--width", type=int, default=16, help="channels of the first layers (default: 16)")
     parser.add_argument("--amp", action="store_true", help="convolutions in bfloat16")
     options = parser.parse_args(arguments)
+    if min(options.steps, options.batch, options.width) < 1:
+        parser.error("expected --steps, --batch and --width of at least 1")
 
     torch.manual_seed(0)
     device = torch.device(options.device)

@@ -51,6 +51,24 @@ def test_an_example_explains_itself(name, monkeypatch, capsys):
     assert "--device" in capsys.readouterr().out
 
 
+BAD = {
+    "generate_qwen --model nowhere": "expected --model to be a folder with a saved model, got nowhere",
+    "generate_qwen --tokens 0": "expected --tokens of at least 1",
+    "lora_qwen --length 1": "expected --length of at least 2",
+    "lora_qwen --batch 0": "of at least 1",
+    "gpt_text --length 0": "of at least 1",
+    "resnet_shapes --steps 0": "of at least 1",
+}
+
+
+@pytest.mark.parametrize("call", BAD)
+def test_an_example_says_what_it_expected(call, monkeypatch, capsys):
+    name, *arguments = call.split()
+    with pytest.raises(SystemExit, match="2"):
+        load(name, monkeypatch).main(arguments)
+    assert BAD[call] in capsys.readouterr().err
+
+
 def test_generating_from_what_lora_saved(monkeypatch, tmp_path, capsys):
     lora, generate = load("lora_qwen", monkeypatch), load("generate_qwen", monkeypatch)
     assert lora.main(["--steps", "10", "--batch", "2", "--length", "32", "--out", str(tmp_path)]) == 0

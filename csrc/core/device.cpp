@@ -118,11 +118,9 @@ void check_fork() {
 Registry& checked_registry(c10::DeviceIndex index) {
   Registry& registry = loaded_registry();
   TORCH_CHECK(registry.count > 0, registry.error);
-  if (registry.count == 1) {
-    TORCH_CHECK(index == 0, "expected npu device index 0, got ", static_cast<int>(index));
-  }
-  TORCH_CHECK(index >= 0 && index < registry.count, "expected an npu device index from 0 to ", registry.count - 1,
-              ", got ", static_cast<int>(index));
+  const std::string expected = registry.count == 1 ? "0" : "from 0 to " + std::to_string(registry.count - 1);
+  TORCH_CHECK(index >= 0 && index < registry.count, "expected an npu device index ", expected, ", got ",
+              static_cast<int>(index), "; TORCH_NPU_DRIVER says which devices there are");
   return registry;
 }
 
