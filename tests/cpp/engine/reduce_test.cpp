@@ -228,3 +228,34 @@ TEST(large_reductions_and_scans_agree_with_the_reference) {
   run(random_scan, 30);
   Fuzz::large() = false;
 }
+
+// Rows of a plain running sum or product go side by side, the last few alone; bits are those of one row after the
+// other.
+TEST(scans_of_several_rows) {
+  std::mt19937 random(4);
+  for (const int64_t rows : {3, 4, 9, 40})
+    for (const int64_t n : {1, 511, 513, 1700})
+      for (const int64_t step : {1, 2, -1})
+        for (const char* kind : {"sum", "prod", "max"})
+          for (const int out : {NPU_F32, NPU_BF16}) {
+            Case k(NPU_SCAN, {rows, n}, 1);
+            const int64_t width = n * 2;
+            std::vector<float> values(static_cast<size_t>(rows * width));
+            static const float factors[] = {1, -1, 2, 0.5f};
+            for (float& x : values)
+              x = kind == std::string("prod") ? factors[random() % 4] : static_cast<float>(random() % 41) / 8 - 2;
+            const int block = k.block(values);
+            k.add(block, NPU_F32, {width, step}, step < 0 ? n - 1 : 0);
+            if (out == NPU_F32 && step == 1)
+              k.add(block, NPU_F32, {width, 1});  // in place
+            else
+              k.add(k.block(rows * width, out), out, {width, step == 2 ? 1 : 2});
+            k.with(("program p(x, out)\neach:\n  %x = load x : f32\n  %s = scan " + std::string(kind) +
+                    " %x\neach:\n  store out, %s\n")
+                       .c_str());
+            const std::string text = k.compare({});
+            if (!text.empty())
+              fail(std::string(kind) + " " + std::to_string(rows) + " x " + std::to_string(n) + " step " +
+                   std::to_string(step) + ": " + text);
+          }
+}
