@@ -2,6 +2,22 @@
 // thousand values are as accurate as pairwise sums. Included once per instruction set level, inside that level's
 // namespace.
 
+// Lane k and lane k ^ Step change places.
+template <size_t Step, class Vector, size_t... Lane>
+inline Vector crossed(Vector v, std::index_sequence<Lane...>) {
+  using Mask = decltype(v == v);
+  return __builtin_shuffle(v, Mask{static_cast<decltype(Mask{}[0] + 0)>(Lane ^ Step)...});
+}
+// Halves fold with halves until lane 0 is the fold of all.
+template <class F, size_t Step, size_t Lanes, class Vector>
+inline Vector fold_across(Vector v) {
+  const Vector folded = F::v(v, crossed<Step>(v, std::make_index_sequence<Lanes>()));
+  if constexpr (Step == 1)
+    return folded;
+  else
+    return fold_across<F, Step / 2, Lanes>(folded);
+}
+
 template <class Op, class T>
 void fold_wide(void* out, const void* in, int64_t n) {
 #ifdef __AVX512F__
@@ -51,11 +67,8 @@ void fold_wide(void* out, const void* in, int64_t n) {
     all = v[0];
   }
   for (; i + w <= n; i += w) all = Op::v(all, load(i));
-  T lane[w];
-  __builtin_memcpy(lane, &all, sizeof lane);
-  for (int64_t step = w / 2; step; step /= 2)
-    for (int64_t k = 0; k < step; ++k) lane[k] = Op::f(lane[k], lane[k + step]);
-  *static_cast<T*>(out) = odd ? Op::f(lane[0], rest) : lane[0];
+  const T result = fold_across<Op, w / 2, w>(all)[0];
+  *static_cast<T*>(out) = odd ? Op::f(result, rest) : result;
 }
 
 // Integers are folded as unsigned ones, where overflow wraps; max and min need their own sign.
@@ -123,12 +136,12 @@ bool extreme_of_numbers(float* out, const float* a, int64_t n) {
     nan |= _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
     v[0] = better(v[0], x);
   }
-  float lane[16];
-  _mm512_storeu_ps(lane, better(better(v[0], v[1]), better(v[2], v[3])));
-  for (int step = 8; step; step /= 2)
-    for (int k = 0; k < step; ++k)
-      if (Greatest ? lane[k + step] > lane[k] : lane[k + step] < lane[k]) lane[k] = lane[k + step];
-  *out = lane[0];
+  struct Better {
+    static __m512 v(__m512 a, __m512 b) {
+      return Greatest ? _mm512_maskz_max_ps(0xffff, b, a) : _mm512_maskz_min_ps(0xffff, b, a);
+    }
+  };
+  *out = fold_across<Better, 8, 16>(better(better(v[0], v[1]), better(v[2], v[3])))[0];
   return nan == 0;
 }
 #endif

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <utility>
 
 #include "drivers/cmodel/function_tables.h"
 #include "drivers/cmodel/kernels.h"
