@@ -262,6 +262,14 @@ def test_a_quantised_model_is_saved_and_loaded_on_any_device():
     torch.testing.assert_close(loaded(tokens).logits, quantized(tokens.npu()).logits.cpu(), rtol=1e-3, atol=2e-3)
 
 
+def test_a_layer_that_stands_at_two_places_stays_one():
+    shared = torch.nn.Linear(4, 4)
+    model = torch.nn.Sequential(shared, torch.nn.ReLU(), torch.nn.Sequential(shared), torch.nn.Linear(4, 2))
+    quantize_(model.npu(), "dynamic")
+    assert model[0] is model[2][0] and {type(model[i]).__name__ for i in (0, 3)} == {"Int8Linear"}
+    assert model(torch.randn(3, 4, device="npu")).shape == (3, 2)
+
+
 # -- bad input --
 
 

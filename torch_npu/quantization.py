@@ -52,17 +52,24 @@ class Int8Linear(nn.Module):
 def quantize_(
     model: nn.Module, mode: str = "weight_only", choose: Callable[[str, nn.Linear], bool] = lambda name, linear: True
 ) -> nn.Module:
-    """Replaces the nn.Linear layers of a model for which choose(name, layer) holds, in place, and returns the model."""
+    """Replaces the nn.Linear layers of a model for which choose(name, layer) holds, in place, and returns the model.
+
+    A model that is itself an nn.Linear is not changed: the layer that takes its place is returned."""
     if mode not in MODES:
         raise ValueError(f"quantize_: expected mode in {MODES}, got {mode!r}")
     if type(model) is nn.Linear:
         return Int8Linear.from_linear(model, mode) if choose("", model) else model
-    found = [(name, layer) for name, layer in model.named_modules() if type(layer) is nn.Linear and choose(name, layer)]
+    # A layer may stand at several places, and stays one layer.
+    everything = model.named_modules(remove_duplicate=False)
+    found = [(name, layer) for name, layer in everything if type(layer) is nn.Linear and choose(name, layer)]
     if not found:
         raise ValueError(
             f"quantize_: expected a model with nn.Linear layers to replace, got none in {type(model).__name__}"
         )
+    made: dict[nn.Linear, Int8Linear] = {}
     for name, layer in found:
         parent, _, child = name.rpartition(".")
-        setattr(model.get_submodule(parent), child, Int8Linear.from_linear(layer, mode))
+        if layer not in made:
+            made[layer] = Int8Linear.from_linear(layer, mode)
+        setattr(model.get_submodule(parent), child, made[layer])
     return model
