@@ -234,7 +234,7 @@ def main(arguments: list[str] | None = None) -> int:
     first, last = sum(losses[:5]) / len(losses[:5]), sum(losses[-5:]) / len(losses[-5:])
     print(f"loss {first:.3f} -> {last:.3f}; merged model within {off:.1e} of base and adapter (limit {limit:.0e})")
     print(f"adapter in {options.out / 'adapter'}, merged model in {options.out / 'merged'}")
-    learned = last < first or len(losses) < 10  # the means of so few steps say nothing
+    learned = last < first or len(losses) < 20  # the means of so few steps say nothing
     return 0 if learned and off <= limit else 1
 
 

@@ -71,6 +71,6 @@ def test_an_example_says_what_it_expected(call, monkeypatch, capsys):
 
 def test_generating_from_what_lora_saved(monkeypatch, tmp_path, capsys):
     lora, generate = load("lora_qwen", monkeypatch), load("generate_qwen", monkeypatch)
-    assert lora.main(["--steps", "10", "--batch", "2", "--length", "32", "--out", str(tmp_path)]) == 0
+    assert lora.main(["--steps", "30", "--batch", "2", "--length", "32", "--out", str(tmp_path)]) == 0
     assert generate.main(["--model", str(tmp_path / "merged"), "--prompt", "A driver", "--tokens", "8", "--check"]) == 0
     assert "A driver" in capsys.readouterr().out
