@@ -67,6 +67,7 @@ def register() -> None:
     get_device_op_overrides("cpu")  # before 2.13 the devices that PyTorch knows are added to an empty list only
     register_device_op_overrides("npu", NpuDeviceOps())
     left_to_aten.leave_what_is_known()
+    logging.getLogger(scheduler.__name__).addFilter(left_to_aten.quiet)
     product.register()
     replay.install()
     for name in ("argmax", "argmin"):

@@ -4,6 +4,7 @@ Which ops these are is found by trying. A kernel that asks for something impossi
 came from; they get a lowering that calls them, for npu tensors only, and the graph is lowered again."""
 
 import logging
+import sys
 
 import torch
 from torch._inductor import lowering
@@ -53,6 +54,12 @@ def leave_what_is_known() -> None:
         packet = getattr(torch.ops.aten, name, None)
         for overload in packet.overloads() if packet else ():
             leave(getattr(packet, overload))
+
+
+def quiet(record: logging.LogRecord) -> bool:
+    """A filter for Inductor's log: it reports every exception of a kernel as fatal, also those that lead to another
+    attempt."""
+    return not isinstance(sys.exc_info()[1], CannotCarry)
 
 
 def cause(error: BaseException | None) -> CannotCarry | None:
