@@ -128,6 +128,10 @@ def test_types():
     a, b = torch.randint(-50, 50, (40,)), torch.randint(1, 9, (40,))
     check(lambda a, b: (a + b, a * b, a // b, a % b, a & b, a ^ b, ~a, a << 1, a >> 1, a / b, a > b), a, b, kernels=1)
     check(lambda a, b: (a + b, -a, (a * b).float(), (a + b) // 2), a.to(torch.uint8), b.to(torch.uint8), kernels=1)
+    small = torch.randint(0, 256, (40,), dtype=torch.uint8)
+    check(
+        lambda a: (a.int() * a.int(), (255 - a) * 2 // 3, torch.where(a > 9, a, 3) * 99 // 2, a.amax() * 2 // 3), small
+    )
     check(lambda a: (a.half(), a.bfloat16(), a.int(), a.double() / 3, a.bool()), torch.randn(40) * 10, kernels=1)
     exact = {"rtol": 0, "atol": 0}
     check(lambda a: (a.view(torch.int32) + 1, torch.frexp(a), a % 0.7), torch.randn(40), tolerance=exact)

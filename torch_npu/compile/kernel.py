@@ -11,8 +11,9 @@ from torch.utils._ordered_set import OrderedSet
 from torch.utils._sympy import functions as sf
 
 from torch_npu import _C
-from torch_npu.compile.ops import NpuOverrides, NpuProxy, value_of
+from torch_npu.compile.ops import NpuOverrides, NpuProxy, seen_as, value_of
 from torch_npu.compile.program import (
+    NARROW,
     Builder,
     CannotCarry,
     Segment,
@@ -235,7 +236,8 @@ class NpuKernel(SIMDKernel):
         if reduction_type not in _FOLDS:
             raise CannotCarry(f"the reduction {reduction_type}")
         type = "bool" if reduction_type == "any" else compute_type(dtype)
-        return b.emit("fold", [b.cast(values[0], type)], imm=_FOLDS[reduction_type])
+        fold = b.emit("fold", [b.cast(values[0], type)], imm=_FOLDS[reduction_type])
+        return seen_as(fold, dtype) if dtype in NARROW else fold
 
     def _position(self) -> Value:
         """The place of the current element in its row."""

@@ -1,5 +1,6 @@
 """Inductor's operations as instructions: one line each where the program format has the same one."""
 
+import copy
 import math
 
 import torch
@@ -49,6 +50,21 @@ def wrapped(value: Value, dtype: torch.dtype) -> Value:
     if dtype in NARROW:
         value = V.kernel.builder.emit("cast", [value], imm=NARROW[dtype], type=value.type, dtype=dtype)
     return value
+
+
+def narrow_of(args) -> torch.dtype | None:
+    """The small integer type that these have; constants have that of their neighbours."""
+    values = [a for a in map(unwrap, args) if isinstance(a, Value) and a.op != "const"]
+    return values[0].dtype if values and values[0].dtype in NARROW else None
+
+
+def seen_as(value: Value, dtype: torch.dtype) -> Value:
+    """The same value, as one of another PyTorch type that is computed in the same type."""
+    if value.dtype == dtype or dtype is None:
+        return value
+    alias = copy.copy(value)
+    alias.dtype = dtype
+    return alias
 
 
 # Inductor's name: the instruction. Arguments are brought to one type.
@@ -108,8 +124,7 @@ def _arithmetic(name, op):
             op_, type_ = ("and", "bool") if op == "mul" else ("or", "bool")
             return emit(op_, [value_of(a, type_) for a in args])
         result = emit(op, [value_of(a, type) for a in args])
-        narrow = next((unwrap(a).dtype for a in args if isinstance(unwrap(a), Value)), None)
-        return wrapped(result, narrow) if type in ("i32", "i64") and narrow in NARROW else result
+        return wrapped(result, narrow_of(args)) if type in ("i32", "i64") else result
 
     return staticmethod(method)
 
@@ -160,7 +175,8 @@ class NpuOverrides(OpOverrides):
             return V.kernel.builder.emit("cast", [value_of(x)], imm=NARROW[dtype], type=type, dtype=dtype)
         if dtype in (torch.float16, torch.bfloat16) and not use_compute_types:
             return V.kernel.builder.cast(value_of(x), "f32", via=STORAGE[dtype])
-        return value_of(x, type)
+        x = value_of(x, type)
+        return seen_as(x, dtype) if x.dtype in NARROW else x
 
     @staticmethod
     def to_dtype_bitcast(x, dtype, src_dtype):
@@ -181,7 +197,8 @@ class NpuOverrides(OpOverrides):
             type = "f32"
         if unwrap(condition).op == "const":  # what a comparison of known indices leaves behind
             return value_of(a if unwrap(condition).imm == "true" else b, type)
-        return emit("where", [value_of(condition, "bool"), value_of(a, type), value_of(b, type)], type=type)
+        chosen = emit("where", [value_of(condition, "bool"), value_of(a, type), value_of(b, type)], type=type)
+        return seen_as(chosen, narrow_of((a, b)))
 
     @staticmethod
     def masked(mask, body, other):
