@@ -13,6 +13,7 @@
 #include <cmath>
 
 #include "csrc/aten/attention.h"
+#include "csrc/aten/optional.h"
 #include "csrc/core/generator.h"
 
 namespace torch_npu::attention_cpp {
@@ -66,7 +67,7 @@ attention::Options options_of(const char* label, const Tensor& query, const Tens
   attention::Options options;
   options.scale = scale.value_or(1.0 / std::sqrt(static_cast<double>(query.size(3))));
   options.dropout = dropout;
-  options.bias = bias.value_or(Tensor());
+  options.bias = given(bias);
   TORCH_CHECK(!causal || !options.bias.defined(), label, ": expected attn_bias or is_causal, got both");
   if (causal) options.window.high = 0;
   return options;

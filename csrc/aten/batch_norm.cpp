@@ -7,13 +7,13 @@
 #include <ATen/ops/native_batch_norm_backward_ops.h>
 #include <ATen/ops/native_batch_norm_ops.h>
 
+#include "csrc/aten/optional.h"
 #include "csrc/aten/reduction.h"
 
 namespace torch_npu::batch_norm_cpp {
 namespace {
 
 using at::Tensor;
-using OptTensor = std::optional<Tensor>;
 using Three = std::tuple<Tensor, Tensor, Tensor>;
 
 #define NPU_BATCH_STATS(name, extra)                                                              \
@@ -92,10 +92,6 @@ each:
 )");
 TypedKernel k_weight_train(NPU_BATCH_BACKWARD("batch_norm_weight_grad", "", NPU_TRAINED));
 TypedKernel k_weight_eval(NPU_BATCH_BACKWARD("batch_norm_weight_grad_eval", "", NPU_RUNNING));
-
-Tensor given(const OptTensor& tensor) {
-  return tensor.value_or(Tensor());
-}
 
 // Every dimension but the channels'.
 DimMask all_but_channels(const Tensor& input) {

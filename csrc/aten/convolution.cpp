@@ -8,6 +8,7 @@
 #include "csrc/aten/empty.h"
 #include "csrc/aten/fallback.h"
 #include "csrc/aten/map.h"
+#include "csrc/aten/optional.h"
 #include "csrc/aten/same_device.h"
 
 namespace torch_npu::convolution_cpp {
@@ -120,7 +121,7 @@ at::Tensor native_convolution(const at::Tensor& input, const at::Tensor& weight,
     sizes.push_back(transposed ? (input.size(2 + d) - 1) * stride[d] - 2 * padding[d] + reach + output_padding[d] + 1
                                : (input.size(2 + d) + 2 * padding[d] - reach - 1) / stride[d] + 1);
   }
-  const at::Tensor bias = bias_opt.value_or(at::Tensor());
+  const at::Tensor bias = given(bias_opt);
   at::Tensor output = empty_like_format(sizes, input, result_format(input, weight));
   if (transposed) {
     launch_conv(NPU_CONV_GRAD_INPUT, g, output, input, weight, bias, sizes, weight.sizes(), input.sizes(), label);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/aten/optional.h"
 #include "csrc/aten/same_device.h"
 #include "csrc/core/launch.h"
 
@@ -100,10 +101,6 @@ void define(torch::Library& m, const std::string& schema, Meta* meta, CustomOpti
 
 inline bool in_functorch() {
   return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
-}
-
-inline at::Tensor given(const std::optional<at::Tensor>& tensor) {
-  return tensor.value_or(at::Tensor());
 }
 
 inline void check_floating(const char* op, const char* name, const at::Tensor& tensor) {

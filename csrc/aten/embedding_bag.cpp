@@ -18,13 +18,13 @@
 #include <limits>
 
 #include "csrc/aten/nest.h"
+#include "csrc/aten/optional.h"
 #include "csrc/aten/structured.h"
 
 namespace torch_npu::embedding_bag_cpp {
 namespace {
 
 using at::Tensor;
-using OptTensor = std::optional<Tensor>;
 
 enum Mode { kSum, kMean, kMax };
 

@@ -18,12 +18,12 @@
 
 #include "csrc/aten/attention.h"
 #include "csrc/aten/custom_op.h"
+#include "csrc/aten/optional.h"
 
 namespace torch_npu::fused_attention_cpp {
 namespace {
 
 using at::Tensor;
-using OptTensor = std::optional<Tensor>;
 using OptInts = std::optional<at::IntArrayRef>;
 using Results = std::tuple<Tensor, Tensor, Tensor, Tensor>;  // out, logsumexp, max, sum
 

@@ -9,6 +9,7 @@
 
 #include "csrc/aten/attention.h"
 #include "csrc/aten/custom_op.h"
+#include "csrc/aten/optional.h"
 #include "csrc/core/generator.h"
 
 namespace torch_npu::fused_attention_call_cpp {
@@ -16,7 +17,6 @@ namespace {
 
 using at::Tensor;
 using c10::SymInt;
-using OptTensor = std::optional<Tensor>;
 using OptInts = std::optional<at::IntArrayRef>;
 using Core = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 

@@ -8,13 +8,13 @@
 
 #include "csrc/aten/custom_op.h"
 #include "csrc/aten/nest.h"
+#include "csrc/aten/optional.h"
 #include "csrc/aten/types.h"
 
 namespace torch_npu::fused_lora_cpp {
 namespace {
 
 using at::Tensor;
-using OptTensor = std::optional<Tensor>;
 using Pair = std::tuple<Tensor, Tensor>;
 
 // Arguments of the op.

@@ -19,6 +19,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "csrc/aten/nest.h"
+#include "csrc/aten/optional.h"
 #include "csrc/aten/structured.h"
 
 namespace torch_npu::histogram_cpp {
@@ -183,7 +184,7 @@ each:
 // The number of bins is the greatest value: the host waits for it, as on cuda.
 Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights_, int64_t minlength) {
   constexpr const char* label = "aten::bincount";
-  const Tensor weights = weights_.value_or(Tensor());
+  const Tensor weights = given(weights_);
   check_same_device(label, {&self, &weights});
   TORCH_CHECK(minlength >= 0, "minlength should be >= 0");
   if (!c10::isIntegralType(self.scalar_type(), /*includeBool=*/false)) {

@@ -11,13 +11,13 @@
 
 #include "csrc/aten/custom_op.h"
 #include "csrc/aten/nest.h"
+#include "csrc/aten/optional.h"
 #include "csrc/aten/reduction.h"
 
 namespace torch_npu::int8_cpp {
 namespace {
 
 using at::Tensor;
-using OptTensor = std::optional<Tensor>;
 using Pair = std::tuple<Tensor, Tensor>;
 
 // The epilogue: the sum times the scale of its column, with `rows` that of its row too, plus a bias.

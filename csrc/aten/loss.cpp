@@ -13,13 +13,13 @@
 #include <ATen/ops/smooth_l1_loss_backward_ops.h>
 #include <ATen/ops/smooth_l1_loss_ops.h>
 
+#include "csrc/aten/optional.h"
 #include "csrc/aten/reduction.h"
 
 namespace torch_npu::loss_cpp {
 namespace {
 
 using at::Tensor;
-using OptTensor = std::optional<Tensor>;
 
 #define NPU_LOSS_HEAD(name)                                               \
   "program " name                                                         \
@@ -188,14 +188,14 @@ Tensor huber_backward(const Tensor& grad, const Tensor& self, const Tensor& targ
 }
 
 Tensor bce(const Tensor& self, const Tensor& target, const OptTensor& weight, int64_t reduction) {
-  return make_value(g_bce, self, target, weight.value_or(Tensor()), reduction, 0);
+  return make_value(g_bce, self, target, given(weight), reduction, 0);
 }
 Tensor& bce_out(const Tensor& self, const Tensor& target, const OptTensor& weight, int64_t reduction, Tensor& out) {
-  return make_value_out(g_bce, self, target, weight.value_or(Tensor()), reduction, 0, out);
+  return make_value_out(g_bce, self, target, given(weight), reduction, 0, out);
 }
 Tensor bce_backward(const Tensor& grad, const Tensor& self, const Tensor& target, const OptTensor& weight,
                     int64_t reduction) {
-  return make_slope(g_bce, grad, self, target, weight.value_or(Tensor()), reduction, 0);
+  return make_slope(g_bce, grad, self, target, given(weight), reduction, 0);
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

@@ -11,13 +11,13 @@
 #include <ATen/ops/zeros.h>
 
 #include "csrc/aten/nest.h"
+#include "csrc/aten/optional.h"
 #include "csrc/aten/structured.h"
 
 namespace torch_npu::margin_loss_cpp {
 namespace {
 
 using at::Tensor;
-using OptTensor = std::optional<Tensor>;
 
 // The result of a loss per sample, reduced as asked for, in `out`.
 void reduce_into(Tensor& out, const Tensor& each, int64_t reduction, bool one_sample) {

@@ -9,6 +9,7 @@
 #include <ATen/ops/nll_loss_forward_ops.h>
 
 #include "csrc/aten/nest.h"
+#include "csrc/aten/optional.h"
 #include "csrc/aten/reduction.h"
 #include "csrc/aten/structured_pair.h"
 
@@ -16,7 +17,6 @@ namespace torch_npu::nll_loss_cpp {
 namespace {
 
 using at::Tensor;
-using OptTensor = std::optional<Tensor>;
 
 #define NPU_NLL(name, outputs, weight)                                                                \
   "program " name "(" outputs                                                                         \
@@ -116,10 +116,6 @@ void backward(const Tensor& grad_input, const Tensor& grad, const Tensor& self, 
   nest.integers({self.size(dim), grad_input.stride(dim), ignore, reduction == at::Reduction::Mean,
                  weight.defined() ? weight.stride(0) : 0})
       .run((weight.defined() ? k_backward_weight : k_backward).of(compute_type(self, label)));
-}
-
-Tensor given(const OptTensor& tensor) {
-  return tensor.value_or(Tensor());
 }
 
 at::OptionalTensorRef optional_ref(const OptTensor& tensor) {

@@ -10,6 +10,7 @@
 #include <ATen/ops/native_layer_norm_backward_ops.h>
 #include <ATen/ops/native_layer_norm_ops.h>
 
+#include "csrc/aten/optional.h"
 #include "csrc/aten/reduction.h"
 #include "csrc/aten/rms_norm.h"
 
@@ -17,7 +18,6 @@ namespace torch_npu::norm_cpp {
 namespace {
 
 using at::Tensor;
-using OptTensor = std::optional<Tensor>;
 
 TypedKernel k_norm(R"(
 program layer_norm(out, mean, rstd, x, weight, bias; eps, n)
@@ -80,44 +80,20 @@ each:
   store out, %r
 )");
 
-// Rows are the weight's elements here.
-TypedKernel k_norm_weight(R"(
-program layer_norm_weight_grad(weight, bias, grad, x, mean, rstd)
-each:
-  %g = load grad : $t
-  %x = load x : $t
-  %mean = load mean : $t
-  %rstd = load rstd : $t
-  %d = sub %x, %mean
-  %h = mul %d, %rstd
-  %p = mul %g, %h
-  %a = fold sum %p
-  %b = fold sum %g
-row:
-  store weight, %a
-  store bias, %b
-)");
+// Sums of the gradient, and of the gradient times the normalised input. Layer norm's rows are the weight's elements,
+// and every point of a row has statistics of its own; group norm's are channels of one sample, which share theirs.
+#define NPU_NORM_SUMS(name, per_row, per_point)                                                             \
+  "program " name "(scaled, plain, grad, x, mean, rstd)\n" per_row                                          \
+  "each:\n  %g = load grad : $t\n  %x = load x : $t\n" per_point                                            \
+  "  %d = sub %x, %mean\n  %h = mul %d, %rstd\n  %p = mul %g, %h\n  %a = fold sum %p\n  %b = fold sum %g\n" \
+  "row:\n  store scaled, %a\n  store plain, %b\n"
+#define NPU_NORM_STATISTICS "  %mean = load mean : $t\n  %rstd = load rstd : $t\n"
+
+TypedKernel k_norm_weight(NPU_NORM_SUMS("layer_norm_weight_grad", "", NPU_NORM_STATISTICS));
 
 // The gradients of group norm: one pass over gradient and input for the sums of every channel, from which those of
-// weight and bias and the coefficients of the input's follow, and one pass for the input. Rows are channels of one
-// sample here.
-TypedKernel k_group_sums(R"(
-program group_norm_sums(scaled, plain, grad, x, mean, rstd)
-row:
-  %mean = load mean : $t
-  %rstd = load rstd : $t
-each:
-  %g = load grad : $t
-  %x = load x : $t
-  %d = sub %x, %mean
-  %h = mul %d, %rstd
-  %p = mul %g, %h
-  %a = fold sum %p
-  %b = fold sum %g
-row:
-  store scaled, %a
-  store plain, %b
-)");
+// weight and bias and the coefficients of the input's follow, and one pass for the input.
+TypedKernel k_group_sums(NPU_NORM_SUMS("group_norm_sums", "row:\n" NPU_NORM_STATISTICS, ""));
 
 TypedKernel k_group_parameters(R"(
 program group_norm_parameters(weight, bias, scaled, plain)
@@ -173,10 +149,6 @@ each:
   store out, %r
 )");
 
-Tensor given(const OptTensor& tensor) {
-  return tensor.value_or(Tensor());
-}
-
 // PyTorch's CPU kernels keep statistics in the input's type, unless a half input meets float weights.
 at::ScalarType stat_type(const Tensor& input, const Tensor& weight, const Tensor& bias) {
   const Tensor& other = weight.defined() ? weight : bias;
@@ -193,26 +165,11 @@ void check_types(const Tensor& input, const Tensor& weight, const char* label) {
   }
 }
 
-DimMask last_dims(const Tensor& input, size_t count) {
-  DimMask mask;
-  for (int64_t d = input.dim() - static_cast<int64_t>(count); d < input.dim(); ++d) {
-    mask[d] = true;
-  }
-  return mask;
-}
-
-DimMask others(DimMask mask, const Tensor& input) {
-  DimMask out;
-  for (int64_t d = 0; d < input.dim(); ++d) {
-    out[d] = !mask[d];
-  }
-  return out;
-}
-
 std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& input, at::IntArrayRef normalized_shape,
                                               const OptTensor& weight_opt, const OptTensor& bias_opt, double eps) {
   const char* label = "aten::native_layer_norm";
   const Tensor weight = given(weight_opt), bias = given(bias_opt);
+  const auto dims = static_cast<int64_t>(normalized_shape.size());
   const auto [m, n] = at::native::_check_layer_norm_inputs(input, normalized_shape, weight, bias);
   check_same_device(label, {&input, &weight, &bias});
   check_types(input, weight, label);
@@ -225,7 +182,7 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& input, at::IntArrayR
   const auto options = input.options().dtype(stat_type(input, weight, bias));
   const Tensor mean = make_empty(shape, {}, options);
   const Tensor rstd = make_empty(shape, {}, options);
-  Rows(label, input.sizes(), last_dims(input, normalized_shape.size()))
+  Rows(label, input.sizes(), last_dims(input, dims))
       .add(out)
       .add(mean)
       .add(rstd)
@@ -244,11 +201,11 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor& grad, const
   const Tensor weight = given(weight_opt);
   check_types(input, weight, label);
   const npu_dtype compute = compute_type(input, label);
-  const DimMask folded = last_dims(input, normalized_shape.size());
+  const auto dims = static_cast<int64_t>(normalized_shape.size());
   Tensor grad_input, grad_weight, grad_bias;
   if (wanted[0]) {
     grad_input = at::empty_like(input, at::MemoryFormat::Contiguous);
-    Rows(label, input.sizes(), folded)
+    Rows(label, input.sizes(), last_dims(input, dims))
         .add(grad_input)
         .add(grad)
         .add(input)
@@ -261,7 +218,7 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor& grad, const
     const auto options = weight.defined() ? weight.options() : input.options();
     grad_weight = make_empty(normalized_shape, {}, options);
     grad_bias = make_empty(normalized_shape, {}, options);
-    Rows(label, input.sizes(), others(folded, input))
+    Rows(label, input.sizes(), first_dims(input.dim() - dims))
         .add(grad_weight)
         .add(grad_bias)
         .add(grad)

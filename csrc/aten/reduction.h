@@ -40,6 +40,17 @@ inline DimMask one_dim(const at::Tensor& self, int64_t dim) {
   return mask;
 }
 
+inline DimMask last_dims(const at::Tensor& self, int64_t count) {
+  DimMask mask;
+  for (int64_t d = self.dim() - count; d < self.dim(); ++d) mask[d] = true;
+  return mask;
+}
+inline DimMask first_dims(int64_t count) {
+  DimMask mask;
+  for (int64_t d = 0; d < count; ++d) mask[d] = true;
+  return mask;
+}
+
 class Rows {
  public:
   // The index space is `sizes`; the dimensions in `inner` are folded, scanned or sorted.

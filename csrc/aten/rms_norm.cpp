@@ -85,13 +85,6 @@ row:
   store weight, %a
 )");
 
-// The last dimensions, or the others.
-DimMask dims_of(const Tensor& x, int64_t dims, bool last) {
-  DimMask mask;
-  for (int64_t d = 0; d < x.dim(); ++d) mask[d] = (d >= x.dim() - dims) == last;
-  return mask;
-}
-
 double count_of(const Tensor& x, int64_t dims) {
   return static_cast<double>(c10::multiply_integers(x.sizes().slice(x.dim() - dims)));
 }
@@ -106,7 +99,7 @@ std::tuple<Tensor, Tensor, Tensor> forward(const char* label, const Tensor& x, c
   const Tensor out = at::empty(x.sizes(), x.options()), rstd = at::empty(shape, x.options().dtype(type));
   const bool adds = residual.defined();
   const Tensor sum = adds ? at::empty(x.sizes(), x.options()) : x;
-  Rows rows(label, x.sizes(), dims_of(x, dims, true));
+  Rows rows(label, x.sizes(), last_dims(x, dims));
   rows.add(out).add(rstd).add(sum).add_or(weight, 1);
   if (adds) rows.add(x).add(residual);
   rows.reduce(k_forward[adds].of(compute_type(x, label)), {number(eps), number(count_of(x, dims))});
@@ -120,14 +113,14 @@ std::tuple<Tensor, Tensor> backward(const char* label, const Tensor& grad, const
   Tensor of_sum, of_weight;
   if (wanted[0]) {
     of_sum = at::empty(sum.sizes(), sum.options());
-    Rows rows(label, sum.sizes(), dims_of(sum, dims, true));
+    Rows rows(label, sum.sizes(), last_dims(sum, dims));
     rows.add(of_sum).add(grad).add(sum).add(rstd).add_or(weight, 1);
     if (grad_sum.defined()) rows.add(grad_sum);
     rows.reduce(k_backward[grad_sum.defined()].of(compute), {number(count_of(sum, dims))});
   }
   if (wanted[1] && weight.defined()) {
     of_weight = at::empty(weight.sizes(), weight.options());
-    Rows(label, sum.sizes(), dims_of(sum, dims, false))
+    Rows(label, sum.sizes(), first_dims(sum.dim() - dims))
         .add(of_weight)
         .add(grad)
         .add(sum)

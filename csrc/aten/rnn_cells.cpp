@@ -5,6 +5,8 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros_like.h>
 
+#include "csrc/aten/optional.h"
+
 namespace torch_npu::rnn_cells_cpp {
 namespace {
 
@@ -28,8 +30,8 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell(const Tensor& input_gates, const Te
 std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(const std::optional<Tensor>& grad_hy_opt,
                                                       const std::optional<Tensor>& grad_cy_opt, const Tensor& cx,
                                                       const Tensor& cy, const Tensor& workspace, bool has_bias) {
-  const Tensor grad_hy = grad_hy_opt.value_or(Tensor());
-  const Tensor grad_cy = grad_cy_opt.value_or(Tensor());
+  const Tensor grad_hy = given(grad_hy_opt);
+  const Tensor grad_cy = given(grad_cy_opt);
   if (!grad_hy.defined() && !grad_cy.defined()) {
     return {};
   }

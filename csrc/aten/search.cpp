@@ -12,6 +12,7 @@
 #include <bit>
 
 #include "csrc/aten/nest.h"
+#include "csrc/aten/optional.h"
 #include "csrc/aten/reduction.h"
 #include "csrc/aten/structured.h"
 
@@ -103,7 +104,7 @@ void search(Search kind, const Tensor& out, const Tensor& values, const Tensor& 
 
 Tensor& searchsorted_out(const Tensor& sequence, const Tensor& self, bool out_int32, bool right,
                          std::optional<std::string_view> side, const std::optional<Tensor>& sorter, Tensor& result) {
-  const Tensor order = sorter.value_or(Tensor());
+  const Tensor order = given(sorter);
   at::native::searchsorted_pre_check(sequence, self, result, out_int32, right, side, order);
   at::native::resize_output(result, self.sizes());
   if (self.numel() == 0) {

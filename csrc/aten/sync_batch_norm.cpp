@@ -3,13 +3,14 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 
+#include "csrc/aten/optional.h"
+
 namespace torch_npu::sync_batch_norm_cpp {
 namespace {
 
 using at::Tensor;
-using OptTensor = std::optional<Tensor>;
 
-bool given(const OptTensor& tensor) {
+bool present(const OptTensor& tensor) {
   return tensor && tensor->defined();
 }
 
@@ -43,8 +44,8 @@ std::tuple<Tensor, Tensor> stats(const Tensor& input, double eps) {
 Tensor elemt(const Tensor& input, const OptTensor& weight, const OptTensor& bias, const Tensor& mean,
              const Tensor& invstd, double) {
   Tensor out = (input.to(stat_type(input)) - per_channel(mean, input)) * per_channel(invstd, input);
-  if (given(weight)) out = out * per_channel(*weight, input);
-  if (given(bias)) out = out + per_channel(*bias, input);
+  if (present(weight)) out = out * per_channel(*weight, input);
+  if (present(bias)) out = out + per_channel(*bias, input);
   return out.to(input.scalar_type());
 }
 
@@ -63,10 +64,10 @@ std::tuple<Tensor, Tensor> gather_stats_with_counts(const Tensor&, const Tensor&
   const Tensor all_mean = (mean * weight).sum(0) / total;
   const Tensor apart = mean - all_mean;
   const Tensor squares = ((invstd.reciprocal().square() - eps + apart.square()) * weight).sum(0);
-  if (given(running_mean)) {
+  if (present(running_mean)) {
     running_mean->copy_(*running_mean * (1 - momentum) + all_mean * momentum);
   }
-  if (given(running_var)) {
+  if (present(running_var)) {
     running_var->copy_(*running_var * (1 - momentum) + squares / (total - 1) * momentum);
   }
   return {all_mean, (squares / total + eps).rsqrt()};
@@ -87,7 +88,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward_reduce(const Tensor& grad_ou
   const at::DimVector dims = all_but_channels(input);
   const Tensor sum_dy = grad.sum(dims);
   const Tensor sum_dy_xmu = (grad * (input.to(stat_type(input)) - per_channel(mean, input))).sum(dims);
-  const at::ScalarType grad_type = given(weight) ? weight->scalar_type() : sum_dy.scalar_type();
+  const at::ScalarType grad_type = present(weight) ? weight->scalar_type() : sum_dy.scalar_type();
   return {input_g ? sum_dy : Tensor(), input_g ? sum_dy_xmu : Tensor(),
           weight_g ? (sum_dy_xmu * invstd).to(grad_type) : Tensor(),
           bias_g ? sum_dy.to(grad_type, false, true) : Tensor()};
@@ -98,7 +99,7 @@ Tensor backward_elemt(const Tensor& grad_out, const Tensor& input, const Tensor&
   const Tensor total = count.sum().to(sum_dy.scalar_type());
   const Tensor shift = per_channel(sum_dy / total, input);
   const Tensor slope = per_channel(invstd * invstd * sum_dy_xmu / total, input);
-  const Tensor scale = per_channel(given(weight) ? invstd * *weight : invstd, input);
+  const Tensor scale = per_channel(present(weight) ? invstd * *weight : invstd, input);
   const Tensor centred = input.to(stat_type(input)) - per_channel(mean, input);
   return ((grad_out.to(stat_type(grad_out)) - shift - centred * slope) * scale).to(input.scalar_type());
 }
