@@ -90,4 +90,9 @@ std::string table_problem(const npu_driver* table) {
   return "";
 }
 
+decltype(npu_driver::choices) choices_of(const npu_driver& table) {
+  constexpr uint32_t kSize = offsetof(npu_driver, choices) + sizeof(npu_driver::choices);
+  return table.struct_size >= kSize ? table.choices : nullptr;
+}
+
 }  // namespace npu

@@ -12,4 +12,7 @@ const char* status_name(npu_status status);
 // Empty, or the rest of a sentence that begins with the driver's name: "lacks the function submit, which ...".
 std::string table_problem(const npu_driver* table);
 
+// npu_driver::choices; null where the driver has none or was compiled against version 1.0.
+decltype(npu_driver::choices) choices_of(const npu_driver& table);
+
 }  // namespace npu

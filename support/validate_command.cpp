@@ -160,7 +160,7 @@ std::string check_shape(const npu_command& command) {
   if (command.struct_size < sizeof(npu_command)) return "expected struct_size to cover npu_command";
   if (command.kind >= NPU_COMMAND_COUNT) return "expected a command kind of 0 to 7, got " + number(command.kind);
   if (command.rank > NPU_MAX_RANK) return "expected rank of at most 8, got " + number(command.rank);
-  if (command.zero0) return "expected the reserved field to be 0";
+  if (command.choice) return "expected choice 0 or one that the driver announced, got " + number(command.choice);
   const int inner = command.inner_rank;
   if (command.kind == NPU_REDUCE) {
     if (inner > command.rank) return "expected inner_rank of at most the rank, got " + number(inner);

@@ -8,11 +8,13 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <sstream>
 #include <stdexcept>
 
 #include "csrc/aten/fallback.h"
 #include "csrc/aten/nest.h"
 #include "csrc/aten/staging.h"
+#include "support/driver_table.h"
 #include "support/reference.h"
 
 namespace torch_npu {
@@ -112,10 +114,20 @@ CompiledKernel::CompiledKernel(const Spec& spec) : tensors_(spec.tensors), numbe
   }
 }
 
-void CompiledKernel::run(const at::Tensor* const* tensors, const npu_scalar* numbers) const {
-  npu_command command = command_;
+// Room for one command. Not initialised: most kernels have a few operands, not sixty-four.
+struct CompiledKernel::Call {
+  npu_command command;
   npu_operand operands[NPU_MAX_OPERANDS];
   npu_scalar params[NPU_MAX_PARAMS];
+  c10::DeviceIndex device;
+};
+
+bool CompiledKernel::complete(const at::Tensor* const* tensors, const npu_scalar* numbers, Call& call) const {
+  npu_command& command = call.command;
+  npu_operand* operands = call.operands;
+  npu_scalar* params = call.params;
+  command = command_;
+  command.choice = choice_.load(std::memory_order_relaxed);
   std::copy(operands_.begin(), operands_.end(), operands);
   std::copy(params_.begin(), params_.end(), params);
   for (const Fixup& fixup : fixups_) {
@@ -134,7 +146,7 @@ void CompiledKernel::run(const at::Tensor* const* tensors, const npu_scalar* num
   }
   // A REDUCE of empty rows still runs its row segments.
   const int kept = command.rank - (command.kind == NPU_REDUCE ? command.inner_rank : 0);
-  if (std::count(command.size, command.size + kept, 0) != 0) return;
+  if (std::count(command.size, command.size + kept, 0) != 0) return false;
 
   c10::DeviceIndex device = -1;
   for (size_t k = 0; k < operands_.size(); ++k) {
@@ -157,12 +169,82 @@ void CompiledKernel::run(const at::Tensor* const* tensors, const npu_scalar* num
   if (command.kind == NPU_MATMUL) command.u.matmul.acc_dtype = compute_dtype(static_cast<npu_dtype>(operands[0].dtype));
   command.operands = operands;
   command.params = params;
+  call.device = device;
+  return true;
+}
+
+void CompiledKernel::run(const at::Tensor* const* tensors, const npu_scalar* numbers) const {
+  Call call;
+  if (!complete(tensors, numbers, call)) return;
   try {
-    if (program_) command.program = program_->kernel->on(device);
-    submit(device, command);
+    if (program_) call.command.program = program_->kernel->on(call.device);
+    submit(call.device, call.command);
   } catch (const Unsupported&) {
-    run_on_host(command, tensors);
+    run_on_host(call.command, tensors);
   }
+}
+
+void CompiledKernel::set_choice(int choice) {
+  TORCH_CHECK_VALUE(choice >= 0 && choice <= UINT8_MAX, name(), ": expected a choice of 0 to 255, got ", choice);
+  choice_.store(static_cast<uint8_t>(choice), std::memory_order_relaxed);
+}
+
+std::vector<npu_choice> CompiledKernel::choices(const at::Tensor* const* tensors, const npu_scalar* numbers) const {
+  std::vector<npu_choice> found(UINT8_MAX);
+  uint32_t count = 0;
+  Call call;
+  if (!complete(tensors, numbers, call)) return {};
+  const Device& target = device(call.device);
+  const auto ask = npu::choices_of(*target.api);
+  if (!ask) return {};
+  call.command.choice = 0;
+  try {
+    if (program_) call.command.program = program_->kernel->on(call.device);
+  } catch (const Unsupported&) {
+    return {};
+  }
+  const npu_status status = ask(target.handle, &call.command, found.data(), UINT8_MAX, &count);
+  if (status == NPU_UNSUPPORTED) return {};
+  check(target, status, name());
+  found.resize(std::min<size_t>(count, found.size()));
+  return found;
+}
+
+std::string CompiledKernel::signature(const at::Tensor* const* tensors, const npu_scalar* numbers) const {
+  Call call;
+  if (!complete(tensors, numbers, call)) return "";
+  const npu_command& command = call.command;
+  std::ostringstream text;
+  text << npu::command_name(command.kind);
+  for (int d = 0; d < command.rank; ++d) text << (d ? "x" : " ") << command.size[d];
+  if (command.inner_rank) text << " inner=" << int(command.inner_rank);
+  if (command.kind == NPU_MATMUL) text << " k=" << command.u.matmul.k;
+  for (uint32_t k = 0; k < command.operand_count; ++k) {
+    const npu_operand& operand = command.operands[k];
+    text << " " << npu::dtype_name(operand.dtype);
+    if (operand.flags & NPU_OPERAND_IMMEDIATE) {
+      text << "=";
+      continue;
+    }
+    for (int d = 0; d < command.rank; ++d) text << (d ? "," : "[") << operand.stride[d];
+    if (command.rank) text << "]";
+  }
+  if (program_) {
+    uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a: the same in every process
+    for (const char c : npu::to_text(program_->program.desc()))
+      hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+    text << " program=" << std::hex << hash;
+  }
+  return text.str();
+}
+
+std::vector<int> CompiledKernel::written() const {
+  std::set<int> found;
+  if (!program_) found.insert(operand_tensors_[2]);  // a MATMUL that stores its sums
+  for (const npu_instr& instr : program_ ? program_->program.instrs : std::vector<npu_instr>{}) {
+    if (instr.op == NPU_OP_STORE || instr.op == NPU_OP_STORE_AT) found.insert(operand_tensors_[instr.imm]);
+  }
+  return {found.begin(), found.end()};
 }
 
 void CompiledKernel::run_on_host(const npu_command& command, const at::Tensor* const* tensors) const {
@@ -195,6 +277,7 @@ void CompiledKernel::run_on_host(const npu_command& command, const at::Tensor* c
   const npu_program_desc desc = program_ ? program_->program.desc() : npu_program_desc{};
   npu_command on_host = command;
   on_host.program = nullptr;  // the reference reads the desc
+  on_host.choice = 0;
   std::string error;
   const npu_status status = npu::run_reference(on_host, program_ ? &desc : nullptr, translate, &error);
   TORCH_CHECK_INDEX(status != NPU_ERROR_INDEX, command.label, ": ", error);

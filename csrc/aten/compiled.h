@@ -3,6 +3,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -46,7 +47,19 @@ class CompiledKernel {
   // Where the driver refuses, the reference runs it on the host and the fallback report counts "compiled::<name>".
   void run(const at::Tensor* const* tensors, const npu_scalar* numbers) const;
 
+  // Choices (npu_driver::choices), for whoever measures. `choice` goes into every later command; 0: the driver decides.
+  int choice() const { return choice_.load(std::memory_order_relaxed); }
+  void set_choice(int choice);  // throws c10::ValueError if it is not 0 to 255
+  // What the driver announces for this call; nothing if it has no choices or does not run the command.
+  std::vector<npu_choice> choices(const at::Tensor* const* tensors, const npu_scalar* numbers) const;
+  // What a time depends on, in words: kind, sizes, types, strides and a hash of the program.
+  std::string signature(const at::Tensor* const* tensors, const npu_scalar* numbers) const;
+  std::vector<int> written() const;  // numbers of the tensors that the command writes
+
  private:
+  struct Call;
+  // Fills in what comes with the call. False: there is no point to run at.
+  bool complete(const at::Tensor* const* tensors, const npu_scalar* numbers, Call& call) const;
   struct Fixup {  // a number of the call goes into field `at` of the command or of an operand
     int operand;  // -1: size, -2: param, -3: k
     int at;       // dimension; for an operand, -1 is the offset
@@ -57,6 +70,7 @@ class CompiledKernel {
   struct SharedProgram;
   const SharedProgram* program_ = nullptr;
   npu_command command_{};
+  std::atomic<uint8_t> choice_{0};
   int tensors_;
   int numbers_;
   std::vector<npu_operand> operands_;  // addr: the offset in elements, until a call adds the tensor's address

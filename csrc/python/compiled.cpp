@@ -23,7 +23,12 @@ constexpr int kMaxNumbers = 256;
 struct KernelObject {
   PyObject_HEAD vectorcallfunc call;
   CompiledKernel* kernel;
+  PyObject* tuner;  // called once before the first call, or null
 };
+
+KernelObject* cast(PyObject* self) {
+  return reinterpret_cast<KernelObject*>(self);
+}
 
 npu_scalar number_of(PyObject* object) {
   npu_scalar out;
@@ -36,45 +41,128 @@ npu_scalar number_of(PyObject* object) {
   return out;
 }
 
-// kernel(tensor, ..., number, ...)
+// The arguments of a call: tensor, ..., number, ...
+struct Arguments {
+  const at::Tensor* tensors[kMaxTensors];
+  npu_scalar numbers[kMaxNumbers];
+
+  Arguments(const CompiledKernel& kernel, PyObject* const* args, Py_ssize_t count) {
+    const int tensor_count = kernel.tensors();
+    TORCH_CHECK_TYPE(count == tensor_count + kernel.numbers(), kernel.name(), ": expected ", tensor_count,
+                     " tensors and ", kernel.numbers(), " numbers, got ", count, " arguments");
+    for (int k = 0; k < tensor_count; ++k) {
+      TORCH_CHECK_TYPE(THPVariable_Check(args[k]), kernel.name(), ": argument ", k, ": expected a tensor, got ",
+                       Py_TYPE(args[k])->tp_name);
+      tensors[k] = &THPVariable_Unpack(args[k]);
+    }
+    for (int k = 0; k < kernel.numbers(); ++k) numbers[k] = number_of(args[tensor_count + k]);
+  }
+};
+
 PyObject* call_kernel(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   HANDLE_TH_ERRORS
-  const CompiledKernel& kernel = *reinterpret_cast<KernelObject*>(self)->kernel;
-  const auto count = PyVectorcall_NARGS(nargsf);
-  const int tensor_count = kernel.tensors();
-  TORCH_CHECK_TYPE(count == tensor_count + kernel.numbers() && kwnames == nullptr, kernel.name(), ": expected ",
-                   tensor_count, " tensors and ", kernel.numbers(), " numbers, got ", count, " arguments");
-  const at::Tensor* tensors[kMaxTensors];
-  for (int k = 0; k < tensor_count; ++k) {
-    TORCH_CHECK_TYPE(THPVariable_Check(args[k]), kernel.name(), ": argument ", k, ": expected a tensor, got ",
-                     Py_TYPE(args[k])->tp_name);
-    tensors[k] = &THPVariable_Unpack(args[k]);
-  }
-  npu_scalar numbers[kMaxNumbers];
-  for (int k = 0; k < kernel.numbers(); ++k) numbers[k] = number_of(args[tensor_count + k]);
-  kernel.run(tensors, numbers);
+  const CompiledKernel& kernel = *cast(self)->kernel;
+  TORCH_CHECK_TYPE(kwnames == nullptr, kernel.name(), ": expected no arguments by name");
+  const Arguments given(kernel, args, PyVectorcall_NARGS(nargsf));
+  kernel.run(given.tensors, given.numbers);
   Py_RETURN_NONE;
   END_HANDLE_TH_ERRORS
 }
 
+// The call of a kernel whose choice is not settled: tuner(kernel, tensor, ..., number, ...) settles it and returns
+// True, or returns False to be asked again. It may call the kernel.
+PyObject* call_tuner(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  KernelObject* object = cast(self);
+  const py::object tuner = py::reinterpret_steal<py::object>(object->tuner);
+  object->tuner = nullptr;
+  object->call = call_kernel;
+  const auto count = PyVectorcall_NARGS(nargsf);
+  std::vector<PyObject*> all{self};
+  all.insert(all.end(), args, args + count);
+  const auto settled =
+      py::reinterpret_steal<py::object>(PyObject_Vectorcall(tuner.ptr(), all.data(), all.size(), nullptr));
+  if (!settled) return nullptr;
+  if (settled.is(py::bool_(false))) {
+    object->tuner = tuner.inc_ref().ptr();
+    object->call = call_tuner;
+  }
+  return call_kernel(self, args, nargsf, kwnames);
+}
+
+PyObject* kernel_choices(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  const CompiledKernel& kernel = *cast(self)->kernel;
+  const Arguments given(kernel, args, count);
+  py::list out;
+  for (const npu_choice& choice : kernel.choices(given.tensors, given.numbers)) {
+    out.append(py::make_tuple(choice.id, std::string(choice.text, strnlen(choice.text, sizeof choice.text))));
+  }
+  return out.release().ptr();
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* kernel_signature(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  const CompiledKernel& kernel = *cast(self)->kernel;
+  const Arguments given(kernel, args, count);
+  return py::str(kernel.signature(given.tensors, given.numbers)).release().ptr();
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* kernel_written(PyObject* self, void*) {
+  HANDLE_TH_ERRORS
+  return py::tuple(py::cast(cast(self)->kernel->written())).release().ptr();
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* kernel_name(PyObject* self, void*) {
+  return PyUnicode_FromString(cast(self)->kernel->name());
+}
+
+PyObject* kernel_choice(PyObject* self, void*) {
+  return PyLong_FromLong(cast(self)->kernel->choice());
+}
+
+int set_kernel_choice(PyObject* self, PyObject* value, void*) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK_TYPE(value && PyLong_Check(value), "expected a number of a choice");
+  cast(self)->kernel->set_choice(static_cast<int>(number_of(value).i));
+  return 0;
+  END_HANDLE_TH_ERRORS_RET(-1)
+}
+
 void free_kernel(PyObject* self) {
-  delete reinterpret_cast<KernelObject*>(self)->kernel;
+  delete cast(self)->kernel;
+  Py_XDECREF(cast(self)->tuner);
   PyTypeObject* type = Py_TYPE(self);
   type->tp_free(self);
   Py_DECREF(type);
 }
 
 PyObject* describe_kernel(PyObject* self) {
-  return PyUnicode_FromFormat("<npu kernel %s>", reinterpret_cast<KernelObject*>(self)->kernel->name());
+  return PyUnicode_FromFormat("<npu kernel %s>", cast(self)->kernel->name());
+}
+
+PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function));
 }
 
 PyTypeObject* kernel_type() {
   static PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET, offsetof(KernelObject, call), READONLY, nullptr},
                                   {}};
+  static PyMethodDef methods[] = {{"choices", fast(kernel_choices), METH_FASTCALL, nullptr},
+                                  {"signature", fast(kernel_signature), METH_FASTCALL, nullptr},
+                                  {}};
+  static PyGetSetDef properties[] = {{"name", kernel_name, nullptr, nullptr, nullptr},
+                                     {"written", kernel_written, nullptr, nullptr, nullptr},
+                                     {"choice", kernel_choice, set_kernel_choice, nullptr, nullptr},
+                                     {}};
   static PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(free_kernel)},
                                 {Py_tp_repr, reinterpret_cast<void*>(describe_kernel)},
                                 {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
                                 {Py_tp_members, members},
+                                {Py_tp_methods, methods},
+                                {Py_tp_getset, properties},
                                 {0, nullptr}};
   static PyType_Spec spec = {"torch_npu._C.CompiledKernel", sizeof(KernelObject), 0,
                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION,
@@ -111,7 +199,7 @@ npu_command_kind read_kind(const std::string& kind) {
 
 py::object make_kernel(const std::string& name, const std::string& kind, int inner_rank, int tensors, int numbers,
                        const py::sequence& sizes, const py::sequence& operands, const py::sequence& params,
-                       const std::string& program, const py::object& k) {
+                       const std::string& program, const py::object& k, const py::object& tuner) {
   TORCH_CHECK_VALUE(tensors <= kMaxTensors && numbers <= kMaxNumbers, name, ": expected at most ", kMaxTensors,
                     " tensors and ", kMaxNumbers, " numbers, got ", tensors, " and ", numbers);
   CompiledKernel::Spec spec{name, read_kind(kind),      inner_rank, tensors, numbers, read_numbers(sizes),
@@ -125,8 +213,9 @@ py::object make_kernel(const std::string& name, const std::string& kind, int inn
   PyTypeObject* type = kernel_type();
   PyObject* object = type ? type->tp_alloc(type, 0) : nullptr;
   if (!object) throw py::error_already_set();
-  reinterpret_cast<KernelObject*>(object)->call = call_kernel;
-  reinterpret_cast<KernelObject*>(object)->kernel = kernel.release();
+  cast(object)->call = tuner.is_none() ? call_kernel : call_tuner;
+  cast(object)->kernel = kernel.release();
+  cast(object)->tuner = tuner.is_none() ? nullptr : tuner.inc_ref().ptr();
   return py::reinterpret_steal<py::object>(object);
 }
 
@@ -155,9 +244,7 @@ PyObject* empty_strided(PyObject*, PyObject* const* args, Py_ssize_t count) {
   END_HANDLE_TH_ERRORS
 }
 
-PyMethodDef functions[] = {
-    {"empty_strided", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(empty_strided)), METH_FASTCALL, nullptr},
-    {}};
+PyMethodDef functions[] = {{"empty_strided", fast(empty_strided), METH_FASTCALL, nullptr}, {}};
 
 }  // namespace
 

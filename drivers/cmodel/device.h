@@ -101,6 +101,8 @@ npu_status synchronize_stream(npu_stream* stream);
 npu_status create_program(npu_device* device, const npu_program_desc* desc, npu_program** out);
 void destroy_program(npu_program* program);
 npu_status supports(npu_device* device, const npu_command* command);
+npu_status list_choices(npu_device* device, const npu_command* command, npu_choice* out, uint32_t capacity,
+                        uint32_t* count);
 npu_status submit(npu_stream* stream, const npu_command* command);
 
 }  // namespace cmodel

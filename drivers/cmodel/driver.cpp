@@ -176,7 +176,7 @@ extern "C" NPU_EXPORT const npu_driver* npu_driver_get(void) {
     d.abi_minor = NPU_ABI_MINOR;
     d.struct_size = sizeof(npu_driver);
     d.name = "cmodel";
-    d.version = "1.0";
+    d.version = "1.1";
     d.error_text = error_text;
     d.open = Entry<open>::call;
     d.close = close;
@@ -213,6 +213,7 @@ extern "C" NPU_EXPORT const npu_driver* npu_driver_get(void) {
     d.program_destroy = destroy_program;
     d.supports = Entry<supports>::call;
     d.submit = Entry<submit>::call;
+    d.choices = Entry<list_choices>::call;
     return d;
   }();
   return &driver;

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "drivers/cmodel/choices.h"
 #include "drivers/cmodel/device.h"
 #include "drivers/cmodel/pool.h"
 #include "drivers/cmodel/stream.h"
@@ -12,7 +13,7 @@ namespace {
 
 constexpr int64_t kCopyGrain = 256 << 10;
 
-bool run_fast(const Job& job, Failure& failure) {
+bool run_kind(const Job& job, Failure& failure) {
   switch (job.command.kind) {
     case NPU_COPY:
       return run_copy(job, failure);
@@ -34,6 +35,14 @@ bool run_fast(const Job& job, Failure& failure) {
   }
   failure = {NPU_ERROR_INTERNAL, "expected a known kind of command, got " + std::to_string(job.command.kind)};
   return false;
+}
+
+bool run_fast(const Job& job, Failure& failure) {
+  if (job.command.choice == 0) [[likely]] {
+    return run_kind(job, failure);
+  }
+  const ThreadLimit limit(choice_of(job.command).threads);
+  return run_kind(job, failure);
 }
 
 // docs/isa.md to the letter. In this mode the job's command still has the host's operands.

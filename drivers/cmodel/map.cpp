@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "drivers/cmodel/choices.h"
 #include "drivers/cmodel/direct.h"
 #include "drivers/cmodel/exec.h"
 #include "drivers/cmodel/pool.h"
@@ -112,7 +113,9 @@ bool run_map(const Job& job, Failure& failure) {
   const int64_t long_row = plan.indexes ? 512 : 128;
   // Several rows with coordinates: most values are those of a row or a column, and take no part of the first cache.
   const bool planes = plan.indexes && space.rank > 1 && space.size[space.rank - 1] < long_row;
-  const int64_t block = only_loop(job, plan, space) ? 8 * kBlock : planes ? 2 * kBlock : block_of(plan);
+  const int64_t chosen = job.command.choice ? choice_of(job.command).tile : 0;
+  const int64_t decided = only_loop(job, plan, space) ? 8 * kBlock : planes ? 2 * kBlock : block_of(plan);
+  const int64_t block = chosen ? chosen : decided;
   // What coordinates are computed into is computed once per column of a tile, so tiles of several rows are cheaper.
   const Tiling tiling(space, views, block, square, long_row);
   auto run = [&](Frame& frame, const Tiling& tiles, int64_t begin, int64_t end, const int64_t* base, int64_t position) {

@@ -309,13 +309,15 @@ bool run_matmul(const Job& job, Failure& failure) {
                     job.command.size[rank - 2],
                     job.command.size[rank - 1],
                     job.command.u.matmul.k,
-                    job.command.u.matmul.acc_dtype};
+                    job.command.u.matmul.acc_dtype,
+                    choice_of(job.command)};
   for (int d = 0; d < p.batch_rank; ++d) p.batches *= job.command.size[d];
   if (p.batches * p.m * p.n == 0) return true;
   try {
     switch (p.acc_dtype) {
       case NPU_F32:
-        if (!matmul::try_vector_product<float>(p) && !matmul::try_packed(p)) matmul::product<float>(p);
+        if (p.choice.kernel == Choice::kAny && matmul::try_vector_product<float>(p)) return true;
+        if (p.choice.kernel == Choice::kBlas || !matmul::try_packed(p)) matmul::product<float>(p);
         return true;
       case NPU_F64:
         if (!matmul::try_vector_product<double>(p)) matmul::product<double>(p);

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "drivers/cmodel/choices.h"
 #include "drivers/cmodel/job.h"
 #include "drivers/cmodel/matmul_pack.h"
 
@@ -15,6 +16,7 @@ struct Problem {
   int rank, batch_rank;
   int64_t batches, m, n, k;
   int acc_dtype;
+  Choice choice;
 };
 
 // Where one batch starts.

@@ -23,6 +23,7 @@ Matrix transposed(const Matrix& m) {
 
 // Register tiles are wide and their rows come one by one, so a product of few columns is better computed transposed.
 bool better_transposed(const Problem& p, const Micro& micro) {
+  if (p.choice.turned) return p.choice.turned == Choice::kYes;
   const Operand& out = p.job.operands[2];
   if (!p.job.program && out.stride[p.rank - 1] != 1 && out.stride[p.rank - 2] == 1) return true;
   const auto cost = [&](int64_t rows, int64_t cols) { return rows * blas::padded_cols(micro, cols); };
@@ -51,6 +52,7 @@ struct Product {
     n = flipped ? p.m : p.n;
     strip = blas::even_rows(micro, m);
     rows_shared = m <= n;
+    if (p.choice.left_once) rows_shared = p.choice.left_once == Choice::kYes;
     const Matrix a = left(batch_at(p, 0));
     loose = blas::holds_words_of(micro, a.dtype) && a.col == 1 && p.k % micro.depth == 0 && n <= 4 * micro.cols;
     rows = std::min(m, kTileRows / strip * strip);
@@ -60,8 +62,12 @@ struct Product {
     direct = !p.job.program && out.dtype == p.acc_dtype && (along == 1 || n == 1);
     out_row = direct ? out.stride[flipped ? p.rank - 1 : p.rank - 2] : 0;
     if (!direct && p.k <= 64) rows = std::min(rows, 2 * strip);  // little work per result: sums stay in the first cache
+    if (p.choice.rows) {
+      rows = std::min(m, std::max<int64_t>(1, p.choice.rows / strip) * strip);
+      cols = std::min<int64_t>(n, p.choice.cols);
+    }
     // Enough tiles for the threads to share evenly.
-    while (threads > 1 && tiles() < 4 * threads && rows * cols * p.k > 2 * kTaskWork) {
+    while (threads > 1 && !p.choice.rows && tiles() < 4 * threads && rows * cols * p.k > 2 * kTaskWork) {
       if (cols > micro.cols && (cols >= rows || rows <= strip)) {
         cols = (cols / 2 + micro.cols - 1) / micro.cols * micro.cols;
       } else if (rows > strip) {

@@ -54,6 +54,7 @@ struct alignas(64) Region {
 
 thread_local bool t_inside = false;
 thread_local int t_priority = 0;
+thread_local int t_limit = 0;  // of threads; 0: none
 
 int default_threads() {
   if (const char* text = std::getenv("OMP_NUM_THREADS")) {
@@ -86,7 +87,7 @@ class Pool {
       alone(count, context, chunk);
       return;
     }
-    const int wanted = threads.load(std::memory_order_relaxed) - 1;
+    const int wanted = pool_threads() - 1;
     if (started_.load(std::memory_order_acquire) < wanted) start(wanted);
     region->context = context;
     region->chunk = chunk;
@@ -221,7 +222,15 @@ class Pool {
 }  // namespace
 
 int pool_threads() {
-  return Pool::get().threads.load(std::memory_order_relaxed);
+  const int threads = Pool::get().threads.load(std::memory_order_relaxed);
+  return t_limit > 0 ? std::min(t_limit, threads) : threads;
+}
+
+ThreadLimit::ThreadLimit(int threads) : before_(t_limit) {
+  t_limit = threads;
+}
+ThreadLimit::~ThreadLimit() {
+  t_limit = before_;
 }
 
 void set_pool_threads(int threads) {

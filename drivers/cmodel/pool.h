@@ -10,6 +10,18 @@ namespace cmodel {
 // this process may use.
 int pool_threads();
 void set_pool_threads(int threads);
+// For the calling thread, while it lives: parallel_for takes no more threads than this (0: all), and pool_threads()
+// says so.
+class ThreadLimit {
+ public:
+  explicit ThreadLimit(int threads);
+  ~ThreadLimit();
+  ThreadLimit(const ThreadLimit&) = delete;
+  ThreadLimit& operator=(const ThreadLimit&) = delete;
+
+ private:
+  int before_;
+};
 // For the calling thread: helpers prefer its regions if negative. Streams of high priority set it.
 void set_pool_priority(int priority);
 // Joins the helpers, when the library goes.

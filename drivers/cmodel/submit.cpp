@@ -1,7 +1,9 @@
 // Programs, and the way of a command from the host to the stream.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
+#include "drivers/cmodel/choices.h"
 #include "drivers/cmodel/device.h"
 #include "drivers/cmodel/execute.h"
 #include "support/reference.h"
@@ -32,7 +34,7 @@ Signature signature_of(const npu_command& c) {
   Signature s;
   s.program = c.program ? c.program->id : 0;
   s.shape = c.kind | uint64_t{c.rank} << 8 | uint64_t{c.inner_rank} << 16 | uint64_t{c.operand_count} << 24 |
-            uint64_t{c.param_count & 0xffff} << 32;
+            uint64_t{c.param_count & 0xffff} << 32 | uint64_t{c.choice} << 48;
   for (uint32_t i = 0; i < c.operand_count; ++i) {
     s.types[0] |= uint64_t{c.operands[i].dtype} << (8 * i);
     s.types[1] |= uint64_t{c.operands[i].flags} << (8 * i);
@@ -69,7 +71,9 @@ npu_status check_fully(const npu_device* device, const npu_command& c) {
     return invalid(c, "expected a program of this device, got one of another");
   npu_program_desc desc{};
   if (c.program) desc = c.program->program->source.desc();
-  const std::string why = npu::validate_command(c, c.program ? &desc : nullptr);
+  npu_command decided = c;  // the validator knows no driver's choices
+  if (!device->options.exact && is_choice(c)) decided.choice = 0;
+  const std::string why = npu::validate_command(decided, c.program ? &desc : nullptr);
   return why.empty() ? NPU_OK : invalid(c, why);
 }
 
@@ -155,6 +159,18 @@ void destroy_program(npu_program* program) {
 npu_status supports(npu_device* device, const npu_command* command) {
   if (!device || !command) return error(NPU_ERROR_INVALID, "expected a device and a command, got a null pointer");
   return check_fully(device, *command);
+}
+
+npu_status list_choices(npu_device* device, const npu_command* command, npu_choice* out, uint32_t capacity,
+                        uint32_t* count) {
+  if (!device || !command || !count || (capacity && !out))
+    return error(NPU_ERROR_INVALID, "expected a device, a command and room for choices, got a null pointer");
+  const npu_status status = check_fully(device, *command);
+  if (status != NPU_OK) return status;
+  const std::vector<npu_choice> found = device->options.exact ? std::vector<npu_choice>{} : choices_for(*command);
+  *count = static_cast<uint32_t>(found.size());
+  std::copy_n(found.begin(), std::min<size_t>(capacity, found.size()), out);
+  return NPU_OK;
 }
 
 npu_status submit(npu_stream* stream, const npu_command* command) {

@@ -110,7 +110,7 @@ typedef struct npu_command {
   uint8_t kind;         /* npu_command_kind */
   uint8_t rank;
   uint8_t inner_rank; /* REDUCE: dimensions folded; SCAN, SORT: 1; else 0 */
-  uint8_t zero0;
+  uint8_t choice;     /* which of the driver's ways to run it (`choices` in runtime.h); 0: the driver decides */
   uint32_t operand_count;
   uint32_t param_count;
   int64_t size[NPU_MAX_RANK];

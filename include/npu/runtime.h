@@ -33,7 +33,7 @@ extern "C" {
 /* A driver of another major version is refused. A higher minor adds functions, instructions or fields at
  * the end of structs; `struct_size` says how much of a struct the other side knows. */
 #define NPU_ABI_MAJOR 1
-#define NPU_ABI_MINOR 0
+#define NPU_ABI_MINOR 1
 
 typedef enum npu_status {
   NPU_OK = 0,
@@ -68,6 +68,12 @@ typedef struct npu_properties {
   double peak_bandwidth;                     /* bytes per second; 0: unknown */
   int32_t least_priority, greatest_priority; /* of streams; greatest is the smaller number */
 } npu_properties;
+
+/* One way to run a command: what a host that measures may ask for. */
+typedef struct npu_choice {
+  uint32_t id;   /* 1 to 255: npu_command::choice */
+  char text[60]; /* "tile=64x128,threads=2": for people, and for the host's memory of what was best */
+} npu_choice;
 
 enum {
   NPU_COPY_PINNED = 1 << 0, /* the host memory came from host_alloc and stays valid until the copy is done: do
@@ -159,6 +165,15 @@ typedef struct npu_driver {
   /* Gives the command to the stream. May say NPU_UNSUPPORTED for any reason (a size, a stride), at once and
    * before doing anything. */
   npu_status (*submit)(npu_stream* stream, const npu_command* command);
+
+  /* -- since 1.1 -- */
+
+  /* Optional: the ways to run this command that may be worth measuring, best guess first. Writes up to `capacity` of
+   * them and their number to *count, which may be 0. Addresses and params may be absent (zero). Every choice keeps
+   * every promise about results. A choice stays valid for commands that differ in sizes, strides, addresses, params and
+   * label only (where it does not fit, the driver decides); `submit` refuses any other with NPU_ERROR_INVALID. */
+  npu_status (*choices)(npu_device* device, const npu_command* command, npu_choice* out, uint32_t capacity,
+                        uint32_t* count);
 } npu_driver;
 
 #if defined(_WIN32)

@@ -31,6 +31,25 @@ def test_the_reference_as_a_driver_passes_bit_for_bit():
     assert result.returncode == 0, result.stdout
 
 
+def test_a_driver_that_announces_choices_passes():
+    result = driver_test(library("choosing"), "--exact", "--count", 30)
+    assert result.returncode == 0, result.stdout
+    assert re.search(r"every choice gives the right result +PASS \([1-9]", result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("broken", "sentence"),
+    [
+        ("result", "choice way=middle: operand 2"),
+        ("number", "choice 255: expected NPU_ERROR_INVALID, got a result"),
+        ("text", "expected each number once, got 3 twice"),
+    ],
+)
+def test_wrong_choices_are_found(broken, sentence):
+    result = driver_test(library("choosing") + f":broken={broken}", "--filter", "choices:", "--count", 50)
+    assert result.returncode == 1 and sentence in result.stdout, result.stdout
+
+
 def test_a_failing_command_is_found():
     result = driver_test(library("failing") + ":fail_at=5", "--filter", "MAP: add", "--count", 10)
     assert result.returncode == 1
@@ -48,7 +67,7 @@ def test_the_guide_driver_runs_its_native_commands(tmp_path):
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("abi99", "speaks contract version 99.0, expected 1.x"),
+        ("abi99", "speaks contract version 99.1, expected 1.x"),
         ("nosymbol", "does not export npu_driver_get"),
         ("noopen", "expected a chip at /dev/mychip0, got no such device"),
         ("nowhere", "got no such file"),

@@ -233,7 +233,9 @@ bool Case::run(Rig& rig) {
   if (supported != NPU_OK && supported != NPU_UNSUPPORTED)
     fail("supports: expected NPU_OK or NPU_UNSUPPORTED, got ", status_name(supported), ": ", rig.text(), "\n",
          describe());
+  command.choice = choice;
   npu_status status = rig.d.submit(rig.stream, &command);
+  command.choice = 0;
   const bool accepted = status != NPU_UNSUPPORTED;
   if (accepted && supported == NPU_UNSUPPORTED && status == NPU_OK)
     fail("supports said NPU_UNSUPPORTED, but submit took the command\n", describe());

@@ -16,7 +16,7 @@ from torch._inductor.codegen.common import (
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 from torch._inductor.virtualized import V
 
-from torch_npu.compile import left_to_aten, product, replay, settings
+from torch_npu.compile import autotune, left_to_aten, product, replay, settings
 from torch_npu.compile.scheduling import NpuScheduling
 from torch_npu.compile.wrapper import NpuWrapper
 
@@ -68,6 +68,7 @@ def register() -> None:
     register_device_op_overrides("npu", NpuDeviceOps())
     left_to_aten.leave_what_is_known()
     logging.getLogger(scheduler.__name__).addFilter(left_to_aten.quiet)
+    autotune.register_benchmarker()
     product.register()
     replay.install()
     for name in ("argmax", "argmin"):

@@ -11,6 +11,7 @@ from torch.utils._ordered_set import OrderedSet
 from torch.utils._sympy import functions as sf
 
 from torch_npu import _C
+from torch_npu.compile import autotune
 from torch_npu.compile.ops import NpuOverrides, NpuProxy, seen_as, value_of
 from torch_npu.compile.program import (
     NARROW,
@@ -297,6 +298,8 @@ class NpuKernel(SIMDKernel):
         extra = {"reduce": f", inner={self.space.inner_rank}", "scan": ", inner=1"}.get(kind, "")
         if self.depth is not None:
             extra += f", k={self._number(self.depth)!r}"
+        if autotune.wanted(kind):
+            extra += ", tune=True"
         self.call = [*(tensors[t] for t in used), *self.numbers]
         lines = [f"{kind!r}, tensors={tuple(used)!r}, sizes={sizes!r}{extra}"]
         if self.numbers:
