@@ -143,6 +143,7 @@ void grad_weight(const Context& context, const Phase& forward, const Tensor& gra
   if constexpr (std::is_same_v<T, float>) {
     if (try_depthwise_grad_weight(context, forward, gradient, input) ||
         try_pointwise_grad_weight(context, gradient, input) ||
+        try_lines_grad_weight(context, forward, gradient, input) ||
         try_packed_grad_weight(context, forward, gradient, input)) {
       return;
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "drivers/cmodel/conv_packed.h"
 #include "drivers/cmodel/pool.h"
@@ -14,11 +15,6 @@ using blas::Micro;
 using blas::Scratch;
 
 constexpr int64_t kMostPositions = 512, kLeastPositions = 96;  // of one block
-
-// A row of positions that lie together in the window.
-struct Segment {
-  int64_t position, at, length;
-};
 
 // The im2col matrix of one block: strips of positions, gathered from their segments.
 void pack_positions(const Micro& micro, const std::vector<Segment>& segments, int64_t positions, const float* window,
@@ -81,30 +77,33 @@ struct Area {
   int64_t first_tap, last_tap;
 };
 
+// The taps along y that do not lie in the padding for results of line y.
+std::pair<int64_t, int64_t> taps_inside(const Axis& axis, int64_t y) {
+  const auto inside = [&](int64_t t) {
+    const int64_t at = y * axis.source_step + axis.taps[t].offset;
+    return at >= 0 && at < axis.source_size;
+  };
+  int64_t first = 0, last = int64_t(axis.taps.size());
+  while (first < last && !inside(first)) ++first;
+  while (last > first && !inside(last - 1)) --last;
+  return {first, last};
+}
+
 // Positions in areas of at most so many, those with the same taps one after the other. `split`: lines at the upper and
 // lower edge become areas of their own.
 std::vector<Area> areas_of(const Pieces& pieces, const Axis& y_axis, bool split) {
   std::vector<Area> areas;
   const int64_t taps = int64_t(y_axis.taps.size());
-  const auto inside = [&](int64_t y, int64_t t) {
-    const int64_t at = y * y_axis.source_step + y_axis.taps[t].offset;
-    return at >= 0 && at < y_axis.source_size;
-  };
   for (int64_t i = 0; i < pieces.count; ++i) {
     Pieces::Piece rest = pieces.at(i);
     while (rest.rows > 0) {
       Area area{rest, 0, taps};
       if (split) {
-        const auto range = [&](int64_t y, int64_t* first, int64_t* last) {
-          for (*first = 0; *first < taps && !inside(y, *first);) ++*first;
-          for (*last = taps; *last > *first && !inside(y, *last - 1);) --*last;
-        };
-        range(rest.y, &area.first_tap, &area.last_tap);
+        const auto range = taps_inside(y_axis, rest.y);
+        area.first_tap = range.first;
+        area.last_tap = range.second;
         area.piece.rows = 1;
-        for (int64_t first, last; area.piece.rows < rest.rows; ++area.piece.rows) {
-          range(rest.y + area.piece.rows, &first, &last);
-          if (first != area.first_tap || last != area.last_tap) break;
-        }
+        while (area.piece.rows < rest.rows && taps_inside(y_axis, rest.y + area.piece.rows) == range) ++area.piece.rows;
       }
       areas.push_back(area);
       rest.y += area.piece.rows;
@@ -156,10 +155,6 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
 
   std::optional<Scratch> converted_space;
   const Weights weights = micro.depth == 2 ? given : converted<float>(shape, given, converted_space);
-  const PackedPlan plan(micro, shape, phases, weights);
-  const int64_t sources = plan.sources, results = plan.results;
-  const int64_t strips = (results + plan.strip - 1) / plan.strip;
-
   // A block is a number of rectangles of q, the same for every phase, so that its results are rectangles too.
   const bool single = phases.size() == 1;
   int64_t most[3] = {}, step[3];
@@ -167,12 +162,16 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
     step[d] = phases[0][d].result_step;
     for (const Phase& axes : phases) most[d] = std::max(most[d], axes[d].count);
   }
+  const bool turned = single && blas::even_span(micro, outputs) > 0;
+  const PackedPlan plan(micro, shape, phases, weights, turned);
+  const int64_t sources = plan.sources, results = plan.results;
+  const int64_t strips = (results + plan.strip - 1) / plan.strip;
   const int threads = pool_threads();
   const int64_t in_all = shape.batch * most[0] * most[1] * most[2];
   const int64_t share = in_all * shape.groups / (4 * threads);  // of a thread, in four
   const int64_t positions = threads == 1 ? kMostPositions : std::clamp(share, kLeastPositions, kMostPositions);
   const Pieces pieces(shape.batch, most[0], most[1], most[2], positions);
-  const bool split = single && phases[0][0].taps.size() == 1 && most[1] <= 32;
+  const bool flat = single && phases[0][0].taps.size() == 1, split = flat && !turned && most[1] <= 32;
   const std::vector<Area> areas = areas_of(pieces, phases[0][1], split);
   const std::vector<size_t> ends = runs_of(micro, areas, positions);
   // Runs of few positions are one set: block by block of the weights, since those are large beside them.
@@ -185,17 +184,22 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
     for (size_t a = begin; a < ends[i]; ++a) count += areas[a].piece.rows * areas[a].piece.cols;
     together = std::max(together, int64_t(ends[i] - begin));
     widest = std::max(widest, count);
-    count = blas::padded_cols(micro, count);
+    if (!turned) count = blas::padded_cols(micro, count);
     if (!single || sets.empty() || sets.back().positions + count > kMostPositions) sets.push_back({i, i, 0});
     sets.back().last = i + 1;
     sets.back().positions += count;
     capacity = std::max(capacity, sets.back().positions);
   }
   const int64_t set_count = int64_t(sets.size());
-  // An odd number of cache lines: rows of a tile then lie in different sets of the caches.
-  const int64_t acc_ld = (capacity + 15) / 16 / 2 * 32 + 16;
   int64_t shares = 1;  // of the result channels, where there are too few blocks for the threads
-  while (threads > 1 && set_count * shape.groups * shares < 2 * threads && strips / shares >= 4) shares *= 2;
+  while (threads > 1 && set_count * shape.groups * shares < 2 * threads && strips / shares >= (turned ? 2 : 4)) {
+    shares *= 2;
+  }
+  const int64_t most_rows = (strips + shares - 1) / shares * plan.strip;
+  // An odd number of cache lines: rows of a tile then lie in different sets of the caches.
+  const int64_t acc_ld = turned ? most_rows : (capacity + 15) / 16 / 2 * 32 + 16;
+  const int64_t acc_size = turned ? most_rows * capacity : most_rows * acc_ld;
+  const auto sums_of = [&](int64_t count) { return turned ? count * acc_ld : blas::padded_cols(micro, count); };
 
   // All weights once, or each block where it is used if that is once only.
   const bool at_once = set_count > 1 || !single;
@@ -209,11 +213,11 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
   }
 
   const auto run = [&](int64_t first, int64_t last) {
-    const int64_t most_rows = (strips + shares - 1) / shares * plan.strip;
     int64_t block_words = 0;
     for (const Part& part : plan.parts) block_words = std::max(block_words, part.block * int64_t(part.taps.size()));
-    Scratch acc_space(sizeof(float) * most_rows * acc_ld);
-    Scratch column_space(sizeof(uint32_t) * (blas::padded_cols(micro, widest) * block_words + 1));
+    Scratch acc_space(sizeof(float) * acc_size);
+    // The im2col matrix, or results as `emit` takes them.
+    Scratch column_space(sizeof(uint32_t) * (turned ? acc_size : blas::padded_cols(micro, widest) * block_words + 1));
     Scratch block_space(sizeof(uint32_t) * (at_once ? 1 : most_rows * block_words));
     float* acc = acc_space.as<float>();
     uint32_t* column = column_space.as<uint32_t>();
@@ -245,16 +249,25 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
           if (p.rows <= 0 || p.cols <= 0) p.rows = p.cols = 0;
           return p;
         };
+        const int64_t all_taps = int64_t(part.taps.size());
+        const int64_t width = int64_t(axes[2].taps.size());
         segments.assign(set.last - set.first, {});
         for (size_t i = set.first; i < set.last; ++i) {
           int64_t filled = 0;
           for (const Area *begin = first_area(i), *area = begin; area < last_area(i); ++area) {
             const Pieces::Piece p = clipped(area);
             const int64_t at = (area - begin) * part.block * window->channel_size();
-            const bool whole = p.cols == window->pitch();
+            const bool by_line = flat && turned;  // then taps are left out line by line
+            const bool whole = p.cols == window->pitch() && !by_line;
             for (int64_t y = 0; y < (whole ? 1 : p.rows); ++y) {
               const int64_t length = whole ? p.rows * p.cols : p.cols;
-              segments[i - set.first].push_back({filled, at + y * window->pitch(), length});
+              Segment segment{filled, at + y * window->pitch(), length, 0, all_taps};
+              if (by_line) {
+                const auto range = taps_inside(axes[1], p.y + y);
+                segment.first_tap = range.first * width;
+                segment.last_tap = range.second * width;
+              }
+              segments[i - set.first].push_back(segment);
               filled += length;
             }
           }
@@ -262,8 +275,6 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
         const auto positions_of = [](const std::vector<Segment>& list) {
           return list.empty() ? 0 : list.back().position + list.back().length;
         };
-        const int64_t all_taps = int64_t(part.taps.size());
-        const int64_t width = int64_t(axes[2].taps.size());
         for (int64_t b = 0; b < part.blocks; ++b) {
           const int64_t words = plan.block_words(part, b), c0 = b * part.block * micro.depth;
           const int64_t count = std::min(words * micro.depth, sources - c0);
@@ -292,27 +303,37 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
               window->fill_words(micro, (area - begin) * part.block, source, p.n, group * sources + c0, count, p.z, p.y,
                                  p.rows, p.x, p.cols);
             }
+            if (turned) {
+              multiply_points(micro, a, plan.strip, all_taps, words, segments[i - set.first],
+                              reinterpret_cast<const uint32_t*>(window->data()), offsets.data(), rows, sums, acc_ld,
+                              b > 0);
+              sums += sums_of(filled);
+              continue;
+            }
             if (lies_in_halves(micro, segments[i - set.first])) {
               multiply_spread(micro, a, plan.strip, words * all_taps, words * first_tap, segments[i - set.first],
                               reinterpret_cast<const uint32_t*>(window->data()), offsets.data(), rows, filled, length,
                               sums, acc_ld, b > 0);
-              sums += blas::padded_cols(micro, filled);
+              sums += sums_of(filled);
               continue;
             }
             pack_positions(micro, segments[i - set.first], filled, window->data(), offsets, length, column);
             multiply(micro, a, plan.strip, words * all_taps, words * first_tap, column, rows, filled, length, sums,
                      acc_ld, b > 0);
-            sums += blas::padded_cols(micro, filled);
+            sums += sums_of(filled);
           }
         }
-        const float* sums = acc;
+        float* sums = acc;
         for (size_t i = set.first; i < set.last; ++i) {
           int64_t filled = 0;
           for (const Area *begin = first_area(i), *area = begin; area < last_area(i); ++area) {
             const Pieces::Piece p = clipped(area);
-            if (single) {
-              emit(context, p.n, group * results + r0, rows, p.z, p.y, p.rows, p.x, p.cols,
-                   const_cast<float*>(sums) + filled, acc_ld, p.cols);
+            if (turned) {
+              emit_points(context, p, group * results + r0, rows, sums + filled * acc_ld, acc_ld,
+                          column_space.as<float>());
+            } else if (single) {
+              emit(context, p.n, group * results + r0, rows, p.z, p.y, p.rows, p.x, p.cols, sums + filled, acc_ld,
+                   p.cols);
             } else {
               for (int64_t r = 0; r < rows; ++r) {
                 const float* from = sums + r * acc_ld + filled;
@@ -327,7 +348,7 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
             }
             filled += p.rows * p.cols;
           }
-          sums += blas::padded_cols(micro, filled);
+          sums += sums_of(filled);
         }
       }
       if (single) continue;

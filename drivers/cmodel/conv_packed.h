@@ -23,16 +23,18 @@ struct PackedPlan {
   const blas::Micro& micro;
   Shape shape;
   int64_t sources, results, words;  // channels of a group; words that hold the sources
-  int64_t strip;                    // rows of A
+  bool turned;                      // weights are B and positions A, which are read in the window (conv_points.cpp)
+  int64_t strip;                    // rows of weights that are packed together
   std::vector<Part> parts;
   int64_t packed = 0;  // words of all packed weights
 
-  PackedPlan(const blas::Micro& micro, const Shape& shape, const std::vector<Phase>& phases, const Weights& weights)
-      : micro(micro), shape(shape) {
+  PackedPlan(const blas::Micro& micro, const Shape& shape, const std::vector<Phase>& phases, const Weights& weights,
+             bool turned)
+      : micro(micro), shape(shape), turned(turned) {
     sources = weights.swapped ? shape.out_channels : shape.in_channels;
     results = weights.swapped ? shape.in_channels : shape.out_channels;
     words = micro.words(sources);
-    strip = blas::even_rows(micro, results);
+    strip = turned ? blas::even_span(micro, results) : blas::even_rows(micro, results);
     const int64_t* stride = weights.tensor.stride;
     for (const Phase& axes : phases) {
       Part part{&axes, {}, true, 0, 0, words, 1, packed};
@@ -64,6 +66,21 @@ struct PackedPlan {
     return part.weights + (group * words + b * part.block) * int64_t(part.taps.size()) * results;
   }
 };
+
+// A row of positions that lie together in the window, and its taps: those of the others lie in the padding.
+struct Segment {
+  int64_t position, at, length;
+  int64_t first_tap, last_tap;
+};
+
+// c[position][row] (+)= the product of a block of weights, each tap of which is `words` words, with what the window
+// holds; `m` rows in strips of `strip`.
+void multiply_points(const blas::Micro& micro, const uint32_t* weights, int64_t strip, int64_t taps, int64_t words,
+                     const std::vector<Segment>& segments, const uint32_t* window, const int64_t* offsets, int64_t m,
+                     float* c, int64_t ldc, bool accumulate);
+// As `emit`, of results[point][channel] with points `ld` apart; overwrites `space` of as many elements.
+void emit_points(const Context& context, const Pieces::Piece& piece, int64_t channel, int64_t channels, float* results,
+                 int64_t ld, float* space);
 
 // Packs strips [first, last) of block b of a group's weights: [strip][tap][word of channels][row]. Taps come first, so
 // that those at either end can be left out of a product.

@@ -20,6 +20,14 @@ struct Micro {
   // offset[p].
   void (*spread)(int64_t words, const uint32_t* a, const uint32_t* b0, const uint32_t* b1, const int64_t* offset,
                  void* c, int64_t ldc, int64_t rows, int64_t cols, bool accumulate);
+  // Products with B in strips of up to `span` columns, whole vectors of them, and at most `span_rows` rows of A where
+  // they lie. `points`: element (row, word p) of A at a[offset[p] + row]; `lines`: words come in `count` lines of
+  // `length`, and element (row, word p of line y) is at a[start[y] + offset[row] + p]. nullptr: not of these words.
+  int span, span_rows;
+  void (*points)(int64_t words, const uint32_t* a, const int64_t* offset, const uint32_t* b, void* c, int64_t ldc,
+                 int64_t rows, int64_t cols, bool accumulate);
+  void (*lines)(int64_t count, int64_t length, const uint32_t* a, const int64_t* start, const int64_t* offset,
+                const uint32_t* b, void* c, int64_t ldc, int64_t rows, int64_t cols, bool accumulate);
   // Packing: to[word * strip + line] for `lines` lines (at most strip) and `k` elements of each. `deep`: k runs along
   // memory and lines are `step` elements apart; `deep_at`: line i begins at from[offset[i]]. `wide`: lines are
   // neighbours in memory and k steps by `step`; `every_second`: with one between them. `taps`: as `wide`, but element p

@@ -166,6 +166,14 @@ void loose_rows(int64_t words, const void* a, int64_t bytes, const uint32_t* b, 
   }
 }
 
+}  // namespace
+}  // namespace cmodel::blas::KERNEL_ISA
+
+#include "drivers/cmodel/matmul_points_impl.h"
+
+namespace cmodel::blas::KERNEL_ISA {
+namespace {
+
 // -- packing --
 
 constexpr int64_t kSize = 4 / kDepth;  // bytes of an element
@@ -390,8 +398,20 @@ void taps(const void* from, const int64_t* offset, int64_t lines, int64_t k, int
 
 }  // namespace
 
-extern const Micro MICRO_NAME = {
-    kRows, kCols,        kDepth, packed_rows<kRows>, loose_rows<kRows>, spread_rows<kRows>, deep, deep_at,
-    wide,  every_second, taps};
+extern const Micro MICRO_NAME = {kRows,
+                                 kCols,
+                                 kDepth,
+                                 packed_rows<kRows>,
+                                 loose_rows<kRows>,
+                                 spread_rows<kRows>,
+                                 kSpan,
+                                 kSpanRows,
+                                 kPoints,
+                                 kLines,
+                                 deep,
+                                 deep_at,
+                                 wide,
+                                 every_second,
+                                 taps};
 
 }  // namespace cmodel::blas::KERNEL_ISA

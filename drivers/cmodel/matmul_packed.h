@@ -24,6 +24,13 @@ inline int64_t even_rows(const Micro& micro, int64_t rows) {
   const int64_t strips = std::max<int64_t>(1, (rows + micro.rows - 1) / micro.rows);
   return std::max<int64_t>(1, (rows + strips - 1) / strips);
 }
+// Columns of B in strips of `points` and `lines`: whole vectors, as many in one as in the other. 0: there are no such.
+inline int64_t even_span(const Micro& micro, int64_t cols) {
+  const int64_t vector = micro.cols / 2;
+  if (!micro.points || cols % vector != 0) return 0;
+  const int64_t strips = std::max<int64_t>(1, (cols + micro.span - 1) / micro.span);
+  return (cols / vector + strips - 1) / strips * vector;
+}
 // Lines of B as they are stored: the last strip is half as wide if that is enough.
 inline int64_t padded_cols(const Micro& micro, int64_t cols) {
   const int64_t half = micro.cols / 2;

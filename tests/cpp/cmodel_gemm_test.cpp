@@ -299,6 +299,10 @@ void test_conv(int64_t largest) {
   // Rows of whole vectors, which are read where they lie.
   const bool whole = !pointwise && chance(20);
   if (whole) v.in_channels = v.groups * uniform(6, 20), v.out_channels = v.groups * uniform(8, 30);
+  // Channels that are whole vectors, along which those run then.
+  if (!pointwise && !whole && chance(25)) {
+    v.in_channels = v.groups * pick<int64_t>({3, 8, 16, 48}), v.out_channels = v.groups * 16 * uniform(1, 6);
+  }
   const int64_t extent = rank == 1 ? 6 * largest : rank == 2 ? largest : std::min<int64_t>(largest, 6);
   for (int d = 0; d < rank; ++d) {
     v.kernel[d] = pointwise ? 1 : uniform(1, 5);

@@ -92,6 +92,45 @@ void test_tile(const Micro& m, Words kind) {
   check(std::equal(expected.begin(), expected.end(), from_loose.begin(), same), "tile of loose rows");
 }
 
+// Rows of A at offsets: `points` by word, `lines` by row, with the words in lines.
+void test_span(const Micro& m, Words kind) {
+  const int rows = uniform(1, m.span_rows), vector = m.cols / 2, cols = vector * uniform(1, m.span / vector);
+  const int count = uniform(1, 4), length = uniform(1, 9), words = count * length, ldc = cols + uniform(0, 5);
+  const bool accumulate = uniform(0, 1);
+  std::vector<uint32_t> a(600), b(words * cols);
+  for (uint32_t& x : a) x = random_word(kind);
+  for (uint32_t& x : b) x = random_word(kind);
+  const auto places = [](int n) {
+    std::vector<int64_t> at(n);
+    for (int64_t& x : at) x = uniform(0, 250);
+    return at;
+  };
+  const std::vector<int64_t> by_word = places(words), by_row = places(rows), start = places(count);
+  std::vector<float> c(ldc * rows);
+  for (float& x : c) x = float(uniform(-9, 9));
+  const auto expect = [&](auto element) {
+    std::vector<float> out = c;
+    for (int r = 0; r < rows; ++r) {
+      for (int j = 0; j < cols; ++j) {
+        double sum = accumulate ? c[r * ldc + j] : 0;
+        for (int w = 0; w < words; ++w) sum += dot(kind, element(r, w), b[w * cols + j]);
+        out[r * ldc + j] = float(sum);
+      }
+    }
+    return out;
+  };
+  if (m.points) {
+    std::vector<float> out = c;
+    m.points(words, a.data(), by_word.data(), b.data(), out.data(), ldc, rows, cols, accumulate);
+    check(out == expect([&](int r, int w) { return a[by_word[w] + r]; }), "points");
+  }
+  if (m.lines) {
+    std::vector<float> out = c;
+    m.lines(count, length, a.data(), start.data(), by_row.data(), b.data(), out.data(), ldc, rows, cols, accumulate);
+    check(out == expect([&](int r, int w) { return a[start[w / length] + by_row[r] + w % length]; }), "lines");
+  }
+}
+
 // Buffers are exactly as large as they must be, and a guard behind the result sees one word too many.
 void test_packing(const Micro& m) {
   const int lines = uniform(1, m.cols), k = uniform(1, 70), words = (k + m.depth - 1) / m.depth, size = 4 / m.depth;
@@ -204,6 +243,7 @@ int test_micro_kernels(int rounds) {
   for (int i = 0; i < rounds; ++i) {
     for (const Level& level : levels) {
       test_tile(*level.micro, level.kind);
+      test_span(*level.micro, level.kind);
       test_packing(*level.micro);
     }
     for (const conv::Kernels* kernels : depthwise) test_depthwise(*kernels);
