@@ -46,7 +46,7 @@ module axi_port
   localparam int RW = $clog2(READS), WW = $clog2(WRITES), SHIFT = $clog2(LINE_BYTES);
 
   // Addresses of what is on its way, for the report of an error.
-  logic [LINE_ADDR-1:0] rd_pending[READS];
+  logic [LINE_ADDR-1:0] rd_pending[ READS];
   logic [LINE_ADDR-1:0] wr_pending[WRITES];
   logic [RW:0] rd_in, rd_out, rd_count;
   logic [WW:0] wr_in, wr_out, wr_count;

@@ -14,7 +14,7 @@ package fp_pkg;
     logic [47:0] wide;
     logic [31:0] fields;
     sign = a[15] ^ b[15];
-    p = 16'({8'b0, |a[14:7], a[6:0]} * {8'b0, |b[14:7], b[6:0]});
+    p = {8'b0, |a[14:7], a[6:0]} * {8'b0, |b[14:7], b[6:0]};
     zero = p == 0;
     lz[3] = p[15:8] == 0;
     p = lz[3] ? p << 8 : p;
@@ -24,8 +24,7 @@ package fp_pkg;
     p = lz[1] ? p << 2 : p;
     lz[0] = !p[15];
     p = lz[0] ? p << 1 : p;
-    e = 11'({3'b0, a[14:7]}) + 11'({10'b0, a[14:7] == 0}) + 11'({3'b0, b[14:7]}) + 11'({10'b0, b[14:7] == 0})
-        - 11'sd126 - 11'({7'b0, lz});
+    e = {3'b0, a[14:7]} + {10'b0, a[14:7] == 0} + {3'b0, b[14:7]} + {10'b0, b[14:7] == 0} - 11'sd126 - {7'b0, lz};
     // Below the normal range the significand moves right and is rounded.
     tiny = e < 1;
     sh = !tiny ? 0 : e < -30 ? 31 : 6'(11'sd1 - e);
@@ -102,7 +101,7 @@ package fp_pkg;
     lz[0] = !m[23];
     m = lz[0] ? m << 1 : m;
     n.sig = m;
-    n.e = 10'({2'b0, a[30:23]}) + 10'({9'b0, a[30:23] == 0}) - 10'({5'b0, lz});
+    n.e = {2'b0, a[30:23]} + {9'b0, a[30:23] == 0} - {5'b0, lz};
     return n;
   endfunction
 
@@ -143,7 +142,7 @@ package fp_pkg;
     // Both terms with the integer bit at 50: bit 51 takes the carry.
     mp = zp ? 0 : {1'b0, top ? p : p << 1, 3'b0};
     mc = zc ? 0 : {1'b0, nc.sig, 27'b0};
-    ep = zp ? -12'sd1000 : 12'(na.e) + 12'(nb.e) - 12'sd127 + 12'({11'b0, top});
+    ep = zp ? -12'sd1000 : 12'(na.e) + 12'(nb.e) - 12'sd127 + {11'b0, top};
     ec = zc ? -12'sd1000 : 12'(nc.e);
     big = ep > ec | (ep == ec & mp >= mc);
     mx = big ? mp : mc;
@@ -167,11 +166,9 @@ package fp_pkg;
     s = lz[1] ? s << 2 : s;
     lz[0] = !s[51];
     s = lz[0] ? s << 1 : s;
-    return nan ? NAN
-        : infp ? {sp, INF}
-        : infc ? c
-        : s == 0 ? {sp & c[31], 31'b0}
-        : round(big ? sp : c[31], ex + 12'sd1 - 12'({6'b0, lz}), s);
+    return nan ? NAN : infp ? {sp, INF} : infc ? c : s == 0 ? {sp & c[31], 31'b0} : round(
+        big ? sp : c[31], ex + 12'sd1 - {6'b0, lz}, s
+    );
   endfunction
 
   function automatic logic is_nan(logic [31:0] a);
@@ -199,7 +196,7 @@ package fp_pkg;
     logic [23:0] sig, lost, m;
     logic [4:0] sh;
     logic tiny, inc;
-    logic [7:0] e;
+    logic [ 7:0] e;
     logic [15:0] fields;
     sig = {|a[30:23], a[22:0]};
     tiny = a[30:23] < 113;
@@ -213,9 +210,9 @@ package fp_pkg;
   endfunction
 
   function automatic logic [31:0] from_f16(logic [15:0] a);
-    logic [3:0] lz;
+    logic [ 3:0] lz;
     logic [10:0] m;
-    logic [7:0] e;
+    logic [ 7:0] e;
     m = {|a[14:10], a[9:0]};
     lz[3] = m[10:3] == 0;
     m = lz[3] ? m << 8 : m;
@@ -230,7 +227,7 @@ package fp_pkg;
   endfunction
 
   function automatic logic [31:0] from_int(logic [31:0] a);
-    logic [4:0] lz;
+    logic [ 4:0] lz;
     logic [31:0] m;
     m = a[31] ? -a : a;
     lz[4] = m[31:16] == 0;
@@ -243,7 +240,7 @@ package fp_pkg;
     m = lz[1] ? m << 2 : m;
     lz[0] = !m[31];
     m = lz[0] ? m << 1 : m;
-    return a == 0 ? 0 : round(a[31], 12'sd158 - 12'({7'b0, lz}), {m, 20'b0});
+    return a == 0 ? 0 : round(a[31], 12'sd158 - {7'b0, lz}, {m, 20'b0});
   endfunction
 
   // Towards zero; what does not fit, and a NaN, is the smallest integer.

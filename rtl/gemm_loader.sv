@@ -21,11 +21,11 @@ module gemm_loader
     input  logic       release_half,  // half `released` may be filled again
     input  logic       released,
 
-    input  logic          read,           // a and b at step `read_step`, one cycle later
+    input  logic          read,                // a and b at step `read_step`, one cycle later
     input  logic          read_half,
     input  logic [KW-1:0] read_step,
-    output logic [  15:0] a[ROWS],
-    output logic [  15:0] b[COLUMNS],
+    output logic [  15:0] a        [   ROWS],
+    output logic [  15:0] b        [COLUMNS],
 
     output logic                    rd_valid,
     input  logic                    rd_ready,
@@ -40,7 +40,7 @@ module gemm_loader
   typedef struct packed {
     logic half;
     logic operand;  // 0: A, 1: B
-    logic along;    // along k: `index` is the lane; otherwise it is the step of k
+    logic along;  // along k: `index` is the lane; otherwise it is the step of k
     logic [IW-1:0] index;
     logic [1:0] part;  // line of the run of neighbours
     logic [SHIFT-1:0] offset;
@@ -85,10 +85,11 @@ module gemm_loader
   meta_t got;
   logic [MW-1:0] queue_in, queue_out;
   logic mine;
-  assign got = queue[queue_out];
+  assign got  = queue[queue_out];
   assign mine = rsp_valid && queue_in != queue_out;
 
   // ---- the lanes ----
+  logic [15:0] q[2][SIDE];
   logic [SHIFT-1:0] offset[2][2][SIDE];  // of a lane that was read along k: where its first element lies in a line
   logic [BYTES-1:0] element_byte;
   assign element_byte = BYTES'(got.index) * BYTES'(width);
@@ -98,8 +99,8 @@ module gemm_loader
       logic [SHIFT:0] from;
       logic [15:0] pair;
       assign place = BYTES'(read_step) * BYTES'(width) + BYTES'(offset[read_half][o][l]);
-      assign from = {1'b0, got.offset} + (SHIFT + 1)'(l) * (SHIFT + 1)'(width);
-      assign pair = 16'(rsp_data[{from[SHIFT-1:1], 4'b0}+:16] >> {from[0], 3'b0});
+      assign from  = {1'b0, got.offset} + (SHIFT + 1)'(l) * (SHIFT + 1)'(width);
+      assign pair  = rsp_data[{from[SHIFT-1:1], 4'b0}+:16] >> {from[0], 3'b0};
       operand_lane #(
           .LINES(LINES)
       ) u_lane (
@@ -118,7 +119,6 @@ module gemm_loader
       );
     end
   end
-  logic [15:0] q[2][SIDE];
   assign a = q[0];
   assign b = q[1];
 
@@ -150,7 +150,7 @@ module gemm_loader
       part <= part_last ? 0 : part + 1;
       if (part_last) begin
         index <= index_last ? 0 : index + 1;
-        at <= at + extend(packet.stride[operand?2 : 1][along ? (operand ? 2 : 1) : 3]);
+        at <= at + extend(packet.stride[operand?2 : 1][along?(operand?2 : 1) : 3]);
         if (index_last) begin
           operand <= !operand;
           at <= b_k;
@@ -162,16 +162,16 @@ module gemm_loader
             a_k <= next_a_k;
             b_k <= next_b_k;
             if (chunk_end) begin
-              n <= n_end ? 0 : n + COLUMNS;
-              at <= a_m;
+              n   <= n_end ? 0 : n + COLUMNS;
+              at  <= a_m;
               a_k <= a_m;
               b_n <= b_n + extend(packet.stride[2][2]) * ADDR_WIDTH'(COLUMNS);
               b_k <= b_n + extend(packet.stride[2][2]) * ADDR_WIDTH'(COLUMNS);
               if (n_end) begin
-                m <= m_end ? 0 : m + ROWS;
+                m   <= m_end ? 0 : m + ROWS;
                 a_m <= a_m + extend(packet.stride[1][1]) * ADDR_WIDTH'(ROWS);
                 a_k <= a_m + extend(packet.stride[1][1]) * ADDR_WIDTH'(ROWS);
-                at <= a_m + extend(packet.stride[1][1]) * ADDR_WIDTH'(ROWS);
+                at  <= a_m + extend(packet.stride[1][1]) * ADDR_WIDTH'(ROWS);
                 b_n <= b_batch;
                 b_k <= b_batch;
                 if (m_end) begin

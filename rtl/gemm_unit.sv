@@ -44,7 +44,7 @@ module gemm_unit
     STORE
   } state_t;
   state_t state;
-  logic drained;
+  logic   drained;
   logic [31:0] batch, m, n, k;  // of the block and chunk
   logic [31:0] m_left, n_left, k_left;
   logic half, chunk_last;
@@ -65,6 +65,7 @@ module gemm_unit
   assign step_last = chunk_last ? step == KW'(k_left - 1) : &step;
 
   logic read;
+  logic [15:0] a_lanes[ROWS], b_lanes[COLUMNS];
   assign read = state == RUN && full[half];
   assign release_half = read && tile_last && step_last;
 
@@ -90,7 +91,6 @@ module gemm_unit
   );
 
   // ---- multiply ----
-  logic [15:0] a_lanes[ROWS], b_lanes[COLUMNS];
   logic [15:0] a[LANES], b[LANES];
   logic clear;
   logic [TW-1:0] busy_tile;
@@ -130,12 +130,12 @@ module gemm_unit
   lane_store u_store (
       .clk,
       .rst,
-      .valid(state == STORE),
-      .ready(stored),
-      .data(row_values),
+      .valid (state == STORE),
+      .ready (stored),
+      .data  (row_values),
       .count,
-      .kind(packet.kind[0]),
-      .addr(c_at),
+      .kind  (packet.kind[0]),
+      .addr  (c_at),
       .stride(packet.stride[0][2]),
       .wr_valid,
       .wr_ready,
@@ -147,7 +147,7 @@ module gemm_unit
   logic n_end, m_end;
   assign n_end = n_left <= COLUMNS;
   assign m_end = m_left <= ROWS;
-  assign done = state == STORE && stored && block_end && n_end && m_end && batch == packet.size[0] - 1;
+  assign done  = state == STORE && stored && block_end && n_end && m_end && batch == packet.size[0] - 1;
 
   always_ff @(posedge clk) begin
     busy <= read;
@@ -187,7 +187,7 @@ module gemm_unit
       if (stored) begin
         column <= !row_end;
         if (row_end) begin
-          row <= row + 1;
+          row   <= row + 1;
           c_row <= c_row + extend(packet.stride[0][1]);
         end
         if (block_end) begin
@@ -195,7 +195,7 @@ module gemm_unit
           n <= n_end ? 0 : n + COLUMNS;
           c_n <= c_n + n_hop;
           if (n_end) begin
-            m <= m_end ? 0 : m + ROWS;
+            m   <= m_end ? 0 : m + ROWS;
             c_m <= c_m + m_hop;
             c_n <= c_m + m_hop;
             if (m_end) begin
@@ -210,7 +210,7 @@ module gemm_unit
     endcase
     if (rst) begin
       state <= IDLE;
-      busy <= 0;
+      busy  <= 0;
     end
   end
 endmodule

@@ -7,9 +7,9 @@ module lane_store
     input logic clk,
     input logic rst,
 
-    input  logic                       valid,   // the inputs stay as they are until ready
+    input  logic                       valid,          // the inputs stay as they are until ready
     output logic                       ready,
-    input  logic [               31:0] data[LANES],
+    input  logic [               31:0] data  [LANES],
     input  logic [$clog2(LANES+1)-1:0] count,
     input  logic [                3:0] kind,
     input  logic [     ADDR_WIDTH-1:0] addr,
@@ -41,16 +41,16 @@ module lane_store
 
   // Only when somebody looks: the simulator would otherwise convert in every cycle.
   always_comb begin
-    logic [8*LINE_BYTES-1:0] packed_lanes;
+    logic [ 8*LINE_BYTES-1:0] packed_lanes;
     logic [16*LINE_BYTES-1:0] wide;
-    logic [2*LINE_BYTES-1:0] mask;
+    logic [ 2*LINE_BYTES-1:0] mask;
     packed_lanes = 0;
     wide = 0;
     mask = 0;
     if (valid) begin
       for (int i = 0; i < LANES; i++) begin
         logic [31:0] raw;
-        raw = convert_pkg::store(kind, data[together ? LW'(i) : part]);
+        raw = convert_pkg::store(kind, data[together?LW'(i) : part]);
         case (width)
           4: packed_lanes[32*i+:32] = raw;
           2: packed_lanes[16*i+:16] = raw[15:0];
@@ -68,11 +68,11 @@ module lane_store
   always_ff @(posedge clk) begin
     if (wr_valid && wr_ready) begin
       part <= last ? 0 : part + 1;
-      hop <= last ? 0 : hop + ADDR_WIDTH'($signed(stride));
+      hop  <= last ? 0 : hop + ADDR_WIDTH'($signed(stride));
     end
     if (rst) begin
       part <= 0;
-      hop <= 0;
+      hop  <= 0;
     end
   end
 endmodule

@@ -14,8 +14,8 @@ module matrix_engine
     input logic [15:0] a[LANES],
     input logic [15:0] b[LANES],
 
-    input  logic [$clog2(TILES)-1:0] out_tile,
-    input  logic [$clog2(LANES)-1:0] out_row,
+    input logic [$clog2(TILES)-1:0] out_tile,
+    input logic [$clog2(LANES)-1:0] out_row,
     output logic [31:0] out[LANES]
 );
   logic [31:0] sums[TILES][LANES*LANES];
@@ -23,18 +23,17 @@ module matrix_engine
   // The whole tile is computed in a local array and assigned at once: a simulator runs that several times faster.
   always_ff @(posedge clk)
     if (en) begin
-      logic [31:0] next[LANES*LANES];
+      logic [31:0] next [LANES*LANES];
       logic [31:0] keep;
       next = sums[tile];
       keep = {32{!clear}};
       if (narrow) begin
         for (int i = 0; i < LANES; i++)
-          for (int j = 0; j < LANES; j++)
-            next[i*LANES+j] = (next[i*LANES+j] & keep) + 32'($signed(a[i]) * $signed(b[j]));
+        for (int j = 0; j < LANES; j++) next[i*LANES+j] = (next[i*LANES+j] & keep) + 32'($signed(a[i]) * $signed(b[j]));
       end else begin
         for (int i = 0; i < LANES; i++)
-          for (int j = 0; j < LANES; j++)
-            next[i*LANES+j] = fp_pkg::add(next[i*LANES+j] & keep, fp_pkg::bf16_mul(a[i], b[j]));
+        for (int j = 0; j < LANES; j++)
+        next[i*LANES+j] = fp_pkg::add(next[i*LANES+j] & keep, fp_pkg::bf16_mul(a[i], b[j]));
       end
       sums[tile] <= next;
     end

@@ -51,13 +51,13 @@ module npu_top
     input  logic [             1:0] m_bresp
 );
   localparam int LINE_ADDR = ADDR_WIDTH - $clog2(LINE_BYTES);
-  assign m_arlen = 0;
-  assign m_awlen = 0;
-  assign m_arsize = 3'($clog2(LINE_BYTES));
-  assign m_awsize = 3'($clog2(LINE_BYTES));
+  assign m_arlen   = 0;
+  assign m_awlen   = 0;
+  assign m_arsize  = 3'($clog2(LINE_BYTES));
+  assign m_awsize  = 3'($clog2(LINE_BYTES));
   assign m_arburst = 2'b01;
   assign m_awburst = 2'b01;
-  assign m_wlast = 1;
+  assign m_wlast   = 1;
 
   packet_t packet;
   logic enable, resetting, unit_rst, busy, irq, error, bus_idle, bus_error, matrix_busy;

@@ -10,8 +10,8 @@ module operand_lane
     input logic clk,
 
     input logic whole,  // write a line
-    input logic one,    // write an element, at `wbyte`
-    input logic narrow, // elements have one byte and are sign extended when read; otherwise two
+    input logic one,  // write an element, at `wbyte`
+    input logic narrow,  // elements have one byte and are sign extended when read; otherwise two
     input logic [AW-1:0] wline,
     input logic [BW-1:0] wbyte,
     input logic [8*LINE_BYTES-1:0] wdata,

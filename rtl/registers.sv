@@ -75,7 +75,7 @@ module registers
     if (s_bready) s_bvalid <= 0;
     if (write) begin
       s_bvalid <= 1;
-      s_bresp <= OKAY;
+      s_bresp  <= OKAY;
       case (s_awaddr)
         REG_CONTROL: begin
           enable <= (s_wdata & CONTROL_ENABLE) != 0;
@@ -94,7 +94,7 @@ module registers
     if (s_rready) s_rvalid <= 0;
     if (s_arvalid && s_arready) begin
       s_rvalid <= 1;
-      s_rresp <= OKAY;
+      s_rresp  <= OKAY;
       case (s_araddr)
         REG_ID: s_rdata <= ID_VALUE;
         REG_VERSION: s_rdata <= VERSION;

@@ -44,7 +44,7 @@ module sequencer
     STOPPED
   } state_t;
   state_t state;
-  logic second;  // the line with the strides
+  logic   second;  // the line with the strides
   logic [31:0] available, slot;
   logic is_sync, is_gemm, is_reduce;
 
@@ -74,7 +74,7 @@ module sequencer
 
     wrong = ERROR_NONE;
     for (int i = 0; i < 4; i++) begin
-      logic [1:0] mask;
+      logic [ 1:0] mask;
       logic [31:0] low;
       mask = 2'(convert_pkg::width_of(packet.kind[i]) - 1);
       low = packet.addr[i][31:0] | packet.stride[i][0] | packet.stride[i][1] | packet.stride[i][2] | packet.stride[i][3];
@@ -89,7 +89,8 @@ module sequencer
       if (packet.stride[2][3] != width && packet.stride[2][2] != width) wrong = ERROR_STRIDE;
       if (packet.kind[1] != packet.kind[2]) wrong = ERROR_OPCODE;
       if (packet.kind[1] == TYPE_BF16 ? packet.kind[0] > TYPE_F16
-          : packet.kind[1] != TYPE_I8 || packet.kind[0] != TYPE_I32) wrong = ERROR_OPCODE;
+          : packet.kind[1] != TYPE_I8 || packet.kind[0] != TYPE_I32)
+        wrong = ERROR_OPCODE;
     end else if (packet.op > VEC_LAST || (is_reduce && arguments != 3'b011)) wrong = ERROR_OPCODE;
     if (packet.opcode > OP_GEMM) wrong = ERROR_OPCODE;
     if (is_sync) wrong = ERROR_NONE;
@@ -110,7 +111,7 @@ module sequencer
         if (second) packet.stride <= rsp_data;
         else packet[8*LINE_BYTES-1:0] <= rsp_data;
         second <= 1;
-        state <= second || rsp_data[7:0] == OP_SYNC ? CHECK : ASK;
+        state  <= second || rsp_data[7:0] == OP_SYNC ? CHECK : ASK;
       end
       CHECK:
       if (bus_error) begin

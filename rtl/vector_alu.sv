@@ -3,14 +3,14 @@
 module vector_alu
   import npu_pkg::*;
 (
-    input  logic        clk,
-    input  logic        go,
-    input  logic [ 7:0] op,
+    input  logic                       clk,
+    input  logic                       go,
+    input  logic [                7:0] op,
     input  logic [$clog2(LANES+1)-1:0] keep_from,
-    input  logic [31:0] a[LANES],
-    input  logic [31:0] b[LANES],
-    input  logic [31:0] c[LANES],
-    output logic [31:0] result[LANES]
+    input  logic [               31:0] a        [LANES],
+    input  logic [               31:0] b        [LANES],
+    input  logic [               31:0] c        [LANES],
+    output logic [               31:0] result   [LANES]
 );
   import fp_pkg::*;
 

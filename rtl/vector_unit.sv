@@ -9,10 +9,10 @@ module vector_unit
     input logic clk,
     input logic rst,
 
-    input  logic       start,   // for one cycle; the packet stays until done
-    input  packet_t    packet,
-    input  logic [2:0] sources, // which of a, b, c are read from memory
-    output logic       done,
+    input  logic          start,    // for one cycle; the packet stays until done
+    input  packet_t       packet,
+    input  logic    [2:0] sources,  // which of a, b, c are read from memory
+    output logic          done,
 
     output logic                    rd_valid,
     input  logic                    rd_ready,
@@ -30,14 +30,14 @@ module vector_unit
   localparam int MW = $clog2(2 * READS);
 
   typedef struct packed {
-    logic [1:0] source;
-    logic together;           // neighbours: `part` is the line
-    logic spread;             // one element for all lanes; otherwise `part` is the lane
-    logic [LW-1:0] part;
+    logic [1:0]       source;
+    logic             together;  // neighbours: `part` is the line
+    logic             spread;    // one element for all lanes; otherwise `part` is the lane
+    logic [LW-1:0]    part;
     logic [SHIFT-1:0] offset;
-    logic complete;           // the vector is complete with this answer
-    logic row_last;
-    logic [CW-1:0] count;
+    logic             complete;  // the vector is complete with this answer
+    logic             row_last;
+    logic [CW-1:0]    count;
   } meta_t;
 
   logic active, reduce;
@@ -91,7 +91,16 @@ module vector_unit
   meta_t queue[2*READS];
   meta_t asked, got;
   logic [MW-1:0] queue_in, queue_out;
-  assign asked = '{source, together, spread, part, at[SHIFT-1:0], part_last && source_last, in_row_last[0], in_count[0]};
+  assign asked = '{
+          source,
+          together,
+          spread,
+          part,
+          at[SHIFT-1:0],
+          part_last && source_last,
+          in_row_last[0],
+          in_count[0]
+      };
   assign got = queue[queue_out];
 
   // ---- take ----
@@ -101,17 +110,17 @@ module vector_unit
 
   always_ff @(posedge clk)
     if (rsp_valid && active) begin
-      logic [31:0] next[LANES];
-      logic [3:0] kind;
-      logic [2:0] bytes;
-      kind = packet.kind[got.source+1];
+      logic [31:0] next  [LANES];
+      logic [ 3:0] kind;
+      logic [ 2:0] bytes;
+      kind  = packet.kind[got.source+1];
       bytes = convert_pkg::width_of(kind);
-      next = lanes[got.source];
+      next  = lanes[got.source];
       for (int i = 0; i < LANES; i++) begin
         logic [SHIFT:0] place;
         logic [31:0] word;
         place = {1'b0, got.offset} + (got.together ? (SHIFT + 1)'(i) * (SHIFT + 1)'(bytes) : 0);
-        word = rsp_data[{place[SHIFT-1:2], 5'b0}+:32] >> {place[1:0], 3'b0};
+        word  = rsp_data[{place[SHIFT-1:2], 5'b0}+:32] >> {place[1:0], 3'b0};
         if (got.together ? place[SHIFT] == got.part[0] : got.spread || got.part == LW'(i))
           next[i] = convert_pkg::load(kind, word);
       end
@@ -167,12 +176,12 @@ module vector_unit
   lane_store u_store (
       .clk,
       .rst,
-      .valid(result_in != result_out),
-      .ready(pop),
-      .data(results[result_out[QW-1:0]]),
-      .count(result_count[result_out[QW-1:0]]),
-      .kind(packet.kind[0]),
-      .addr(out_addr),
+      .valid (result_in != result_out),
+      .ready (pop),
+      .data  (results[result_out[QW-1:0]]),
+      .count (result_count[result_out[QW-1:0]]),
+      .kind  (packet.kind[0]),
+      .addr  (out_addr),
       .stride(reduce ? 32'(convert_pkg::width_of(packet.kind[0])) : packet.stride[0][3]),
       .wr_valid,
       .wr_ready,

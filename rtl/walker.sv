@@ -2,16 +2,16 @@
 module walker
   import npu_pkg::*;
 (
-    input  logic                       clk,
-    input  logic                       start,     // the first vector, in the next cycle
-    input  logic                       step,      // the next one
-    input  logic [ADDR_WIDTH-1:0]      base,
-    input  logic [3:0][31:0]           size,
-    input  logic [3:0][31:0]           stride,
-    output logic [ADDR_WIDTH-1:0]      addr,      // of the vector's first element
-    output logic [$clog2(LANES+1)-1:0] count,     // elements in it
-    output logic                       row_last,  // the last of its row
-    output logic                       last       // the last of all
+    input  logic                             clk,
+    input  logic                             start,     // the first vector, in the next cycle
+    input  logic                             step,      // the next one
+    input  logic [     ADDR_WIDTH-1:0]       base,
+    input  logic [                3:0][31:0] size,
+    input  logic [                3:0][31:0] stride,
+    output logic [     ADDR_WIDTH-1:0]       addr,      // of the vector's first element
+    output logic [$clog2(LANES+1)-1:0]       count,     // elements in it
+    output logic                             row_last,  // the last of its row
+    output logic                             last       // the last of all
 );
   logic [31:0] i0, i1, i2, left;
   logic [ADDR_WIDTH-1:0] a0, a1, a2, n0, n1, n2;
@@ -44,14 +44,14 @@ module walker
         addr <= addr + extend(stride[3]) * ADDR_WIDTH'(LANES);
       end else begin
         left <= size[3];
-        i2 <= end2 ? 0 : i2 + 1;
+        i2   <= end2 ? 0 : i2 + 1;
         if (end2) i1 <= end1 ? 0 : i1 + 1;
         if (end2 && end1) begin
           i0 <= i0 + 1;
           a0 <= n0;
         end
-        a1 <= !end2 ? a1 : end1 ? n0 : n1;
-        a2 <= !end2 ? n2 : end1 ? n0 : n1;
+        a1   <= !end2 ? a1 : end1 ? n0 : n1;
+        a2   <= !end2 ? n2 : end1 ? n0 : n1;
         addr <= !end2 ? n2 : end1 ? n0 : n1;
       end
     end
