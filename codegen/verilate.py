@@ -1,7 +1,7 @@
 """Runs Verilator and leaves one C++ file behind: python codegen/verilate.py ROOT TOP FOLDER FLAGS... -- SOURCES...
 
-ROOT is Verilator's folder. Verilator names its files as it likes; FOLDER/<TOP>_all.cpp includes them, so that CMake knows
-one name beforehand, and is not touched if Verilator made the same again.
+ROOT is Verilator's folder. Verilator names its files as it likes; FOLDER/<TOP>_all.cpp includes them, so that CMake
+knows one name beforehand.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-// What the driver can reach of an NPU: its registers, its memory and its interrupt. The simulated NPU and a card in a slot
-// look the same from above this line.
+// What the driver can reach of an NPU: its registers, its memory and its interrupt. The simulated NPU and a card in a
+// slot look the same from above this line.
 #pragma once
 #include <cstdint>
 

@@ -1,5 +1,5 @@
-// The objects behind the handles of the contract. A device has one queue, in the order in which work was given to any of
-// its streams: that order keeps every promise about streams and events, and there is one NPU to run it anyway.
+// The objects behind the handles of the contract. A device has one queue, in the order in which work was given to any
+// of its streams: that order keeps every promise about streams and events, and there is one NPU to run it anyway.
 #pragma once
 #include <atomic>
 #include <condition_variable>

@@ -69,8 +69,8 @@ npu_status open(const char* options, npu_instance** out) {
         fits = true;
       }
     if (!fits)
-      return error(NPU_ERROR_INVALID, "expected memory=16M..64G, devices=1..16, latency=1..10000 or stall=SEED, got '" +
-                                          one + "'");
+      return error(NPU_ERROR_INVALID,
+                   "expected memory=16M..64G, devices=1..16, latency=1..10000 or stall=SEED, got '" + one + "'");
   }
   static std::atomic<uint64_t> instances{0};
   made->number = instances++;
@@ -150,7 +150,8 @@ npu_status memory_alloc(npu_device* device, uint64_t size, npu_addr* out) {
   if (size == 0) return error(NPU_ERROR_INVALID, "expected an allocation of at least 1 byte, got 0");
   const npu_addr made = device->memory->alloc(size);
   if (!made)
-    return error(NPU_ERROR_MEMORY, "expected " + std::to_string(size) + " bytes of device memory in one piece, got none");
+    return error(NPU_ERROR_MEMORY,
+                 "expected " + std::to_string(size) + " bytes of device memory in one piece, got none");
   *out = made;
   return NPU_OK;
 }

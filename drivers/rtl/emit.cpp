@@ -91,7 +91,8 @@ View Lowering::operand(uint32_t index, const Space& space, const int64_t* stride
   }
   const __int128 first = static_cast<__int128>(o.addr) + low, bytes = high - low + width;
   uint64_t at = 0;
-  if (first < 0 || bytes > INT64_MAX || !device_->memory->find(static_cast<npu_addr>(first), static_cast<uint64_t>(bytes), &at)) {
+  if (first < 0 || bytes > INT64_MAX ||
+      !device_->memory->find(static_cast<npu_addr>(first), static_cast<uint64_t>(bytes), &at)) {
     char text[160];
     std::snprintf(text, sizeof text, "expected a live allocation around operand %u at 0x%llx, got none", index,
                   static_cast<unsigned long long>(o.addr));

@@ -1,5 +1,5 @@
-// From a command of the contract to packets. Lowering happens in `submit`, on the caller's thread, and touches nothing but
-// its own list: what the NPU cannot do is found before anything has happened.
+// From a command of the contract to packets. Lowering happens in `submit`, on the caller's thread, and touches nothing
+// but its own list: what the NPU cannot do is found before anything has happened.
 #pragma once
 #include <string>
 #include <vector>

@@ -12,8 +12,8 @@ constexpr int kPartOf[2][kParts] = {{2, 0, 1, 1, 0, 0}, {0, 2, 1, 0, 1, 0}};
 
 }  // namespace
 
-// An input as the GEMM wants it: [batches..., lanes, k], neighbours along k or along the lanes. `space` and the strides of
-// operand `index` are in this order already. An f32 input becomes kParts * k steps of bf16.
+// An input as the GEMM wants it: [batches..., lanes, k], neighbours along k or along the lanes. `space` and the strides
+// of operand `index` are in this order already. An f32 input becomes kParts * k steps of bf16.
 View Lowering::matrix(uint32_t index, const Space& space, bool split, int* parts) {
   const npu_operand& o = command_.operands[index];
   const int last = space.rank - 1;

@@ -1,5 +1,5 @@
-// Programs: one packet, or a few, for each instruction. Values between packets lie in scratch memory as f32 or i32; truth
-// values are i32, 0 or 1. All stores come last, so a program that works in place has read everything before.
+// Programs: one packet, or a few, for each instruction. Values between packets lie in scratch memory as f32 or i32;
+// truth values are i32, 0 or 1. All stores come last, so a program that works in place has read everything before.
 #include <cstring>
 
 #include "drivers/rtl/lower.h"
@@ -47,7 +47,8 @@ Lowering::Value Lowering::apply(int dtype, uint32_t op, const View& a, const Vie
   }
   // An immediate 0 beside another one would take its value.
   for (View& source : sources)
-    if (taken && source.immediate && source.bits == 0 && &source <= &sources[op == VEC_FMA || op == VEC_SELECT ? 2 : 1]) {
+    if (taken && source.immediate && source.bits == 0 &&
+        &source <= &sources[op == VEC_FMA || op == VEC_SELECT ? 2 : 1]) {
       Space one;
       View cell = contiguous(one, TYPE_I32);
       emit(OP_VECTOR, VEC_MOV, one, cell, immediate(0));
@@ -66,7 +67,8 @@ Lowering::Value Lowering::invert(const Value& value) {
 Lowering::Value Lowering::convert(const Value& value, int dtype) {
   if (value.dtype == dtype) return value;
   if (!computes(dtype) || !computes(value.dtype))
-    throw Unsupported{std::string("a conversion from ") + npu::dtype_name(value.dtype) + " to " + npu::dtype_name(dtype)};
+    throw Unsupported{std::string("a conversion from ") + npu::dtype_name(value.dtype) + " to " +
+                      npu::dtype_name(dtype)};
   if (dtype == NPU_F32) return apply(dtype, VEC_I2F, value.view);
   if (dtype == NPU_BOOL) return invert(apply(dtype, value.dtype == NPU_F32 ? VEC_EQ : VEC_IEQ, value.view));
   if (value.dtype == NPU_F32) return apply(dtype, VEC_F2I, value.view);

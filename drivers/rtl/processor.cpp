@@ -68,13 +68,12 @@ void Processor::reset() {
 
 Failure Processor::why_stopped() {
   const uint32_t code = board_->read_register(REG_ERROR_CODE), tag = board_->read_register(REG_ERROR_TAG);
-  const uint64_t addr =
-      uint64_t{board_->read_register(REG_ERROR_HI)} << 32 | board_->read_register(REG_ERROR_LO);
+  const uint64_t addr = uint64_t{board_->read_register(REG_ERROR_HI)} << 32 | board_->read_register(REG_ERROR_LO);
   const std::string where = " in packet " + std::to_string(tag);
   reset();
   if (code == ERROR_BUS) return {NPU_ERROR_ADDRESS, "expected memory at " + hex(addr) + ", got a bus error" + where};
-  return {NPU_ERROR_INTERNAL, std::string("the NPU expected ") + cause(code) + ", got error code " +
-                                  std::to_string(code) + where};
+  return {NPU_ERROR_INTERNAL,
+          std::string("the NPU expected ") + cause(code) + ", got error code " + std::to_string(code) + where};
 }
 
 Failure Processor::run_batch(Packet* packets, size_t count) {

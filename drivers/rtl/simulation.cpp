@@ -26,7 +26,8 @@ struct Simulation::WriteData {
 
 Simulation::Simulation(const SimulationOptions& options)
     : options_(options), context_(std::make_unique<VerilatedContext>()), random_(options.stall) {
-  void* memory = mmap(nullptr, options.memory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* memory =
+      mmap(nullptr, options.memory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED)
     throw std::runtime_error("expected " + std::to_string(options.memory) + " bytes of host memory, got none");
   memory_ = static_cast<unsigned char*>(memory);

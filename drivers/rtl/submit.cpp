@@ -43,7 +43,7 @@ npu_status lower(npu_device* device, const npu_command* command, bool dry, std::
     return error(NPU_ERROR_INVALID, what(*command) + ": " + problem);
   bool empty = false;
   for (int d = 0; d < command->rank; d++) empty |= command->size[d] == 0;
-  if (empty && !dry && command->kind != NPU_REDUCE) return NPU_OK;
+  if (empty && !dry) return lower(device, command, true, nullptr);  // nothing to do, if it can be done at all
   try {
     Lowering lowering(device, *command, program ? &program->program : nullptr, dry);
     lowering.run();
