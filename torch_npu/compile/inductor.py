@@ -6,7 +6,7 @@ import os
 import tempfile
 
 import torch
-from torch._inductor import compile_fx, config, ir, lowering, scheduler, utils
+from torch._inductor import compile_fx, config, lowering, scheduler, utils
 from torch._inductor.codegen.common import (
     DeviceOpOverrides,
     get_device_op_overrides,
@@ -16,7 +16,7 @@ from torch._inductor.codegen.common import (
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 from torch._inductor.virtualized import V
 
-from torch_npu.compile import autotune, left_to_aten, product, replay, settings
+from torch_npu.compile import autotune, left_to_aten, patterns, patterns_rotary, product, replay, reuse, settings
 from torch_npu.compile.scheduling import NpuScheduling
 from torch_npu.compile.wrapper import NpuWrapper
 
@@ -32,6 +32,7 @@ SETTINGS = {
     # one command the row is still at hand, so that pays sooner than on GPUs, which have 30: a norm's gradient would
     # compute exponentials twice, every head of attention its own sine.
     "realize_opcount_threshold": 8,
+    "epilogue_fusion_first": True,  # a sum that the next reduction needs as well is stored by the product before it
     "graph_partition": False,  # whole graphs are captured, or not
 }
 
@@ -70,6 +71,8 @@ def register() -> None:
     logging.getLogger(scheduler.__name__).addFilter(left_to_aten.quiet)
     autotune.register_benchmarker()
     product.register()
+    patterns.install()
+    patterns_rotary.register()
     replay.install()
     for name in ("argmax", "argmin"):
         op = getattr(torch.ops.aten, name).default
@@ -78,7 +81,7 @@ def register() -> None:
     scheduler.Scheduler.create_backend = _without_triton(scheduler.Scheduler.create_backend)
     compiler = compile_fx._InProcessFxCompile
     compiler.codegen_and_compile = _until_carried(compiler.codegen_and_compile)
-    ir.StorageBox.should_realize_on_reuse = _heavy_once(ir.StorageBox.should_realize_on_reuse)
+    reuse.install()
     utils.is_big_gpu = _without_templates(utils.is_big_gpu)
     compile_fx.get_input_idxs_to_check = _without_alignment(compile_fx.get_input_idxs_to_check)
 
@@ -103,26 +106,6 @@ def _logical_position(lowered):
         return view(found, [1] * rank) if keepdims else found
 
     return find
-
-
-# Functions that cost more than writing a result and reading it again.
-HEAVY = frozenset(
-    "acos acosh asin asinh atan atan2 atanh cos cosh digamma erf erfc erfcx erfinv exp exp2 expm1 fmod i0 i1 lgamma "
-    "log log10 log1p log2 pow sigmoid sin sinh tan tanh".split()
-)
-
-
-def _heavy_once(should_realize):
-    """Inductor computes a value again in each of its uses, on devices other than the CPU even an expensive one."""
-
-    @functools.wraps(should_realize)
-    def check(self, users, *args, **kwargs):
-        if users > 1 and isinstance(self.data, (ir.Pointwise, ir.Reduction)) and self.data.get_device().type == "npu":
-            if not HEAVY.isdisjoint(self.data.inner_fn_opcount().used_ops):
-                return True
-        return should_realize(self, users, *args, **kwargs)
-
-    return check
 
 
 def _without_triton(create_backend):

@@ -11,7 +11,7 @@ import math
 import sympy
 from torch._inductor.utils import sympy_index_symbol, sympy_subs
 from torch._inductor.virtualized import V
-from torch.utils._sympy.functions import FloorDiv, ModularIndexing
+from torch.utils._sympy.functions import FloorDiv, Identity, ModularIndexing
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 MAX_RANK = 8
@@ -106,6 +106,7 @@ class Space:
 
     def coordinates(self, index: sympy.Expr, nodes) -> sympy.Expr:
         """`index`, which Inductor has simplified, in coordinates of this space."""
+        index = index.replace(Identity, lambda inside: inside)  # of a cat: it hides a sum, which here is an offset
         replaced = {s: self.variable(nodes[s]) for s in index.free_symbols if s in nodes}
         index = sympy_subs(plain(index), replaced) if replaced else plain(index)
         if index.has(FloorDiv, ModularIndexing):

@@ -1,0 +1,259 @@
+"""Attention written by hand becomes scaled_dot_product_attention, and what surrounds that op becomes its arguments.
+
+1. matmul, scale, mask, softmax, dropout, matmul: one op, which never holds all scores at once.
+2. A mask that depends on no input is looked at: a causal one becomes `is_causal`, and one that hides nothing goes away.
+3. Keys and values that are repeated for groups of heads are passed as they are, with `enable_gqa`."""
+
+import dataclasses
+
+import torch
+from torch.fx import Graph, Node
+
+from torch_npu.compile.constant_masks import Masks
+from torch_npu.compile.patterns import (
+    arguments,
+    is_last,
+    is_private,
+    is_quiet,
+    name_of,
+    note,
+    on_npu,
+    replace,
+    same,
+    shape_of,
+    sweep,
+    value_of,
+)
+
+SDPA = torch._C._nn.scaled_dot_product_attention
+
+
+@dataclasses.dataclass
+class Attention:
+    """softmax(query @ turned_key * scale + bias) @ value"""
+
+    query: Node
+    turned_key: Node
+    value: Node
+    nodes: set[Node]
+    scale: float = 1.0
+    bias: list = dataclasses.field(default_factory=list)  # tensors, or (mask, number) where number replaces scores
+    dropout: float = 0.0
+
+
+def _is_number(x) -> bool:
+    return isinstance(x, (int, float)) and not isinstance(x, bool)
+
+
+def _probabilities(node, nodes: set[Node]) -> tuple | None:
+    """The scores behind node = dropout(softmax(scores)) in whatever type, and the rate of the dropout."""
+    dropout = 0.0
+    while True:
+        name = name_of(node)
+        if name == "dropout":
+            node_input, p, training = arguments(node, "input", "p", "training")
+            dropout_here = (0.5 if p is None else p) if training is not False else 0.0
+            if dropout and dropout_here or not _is_number(dropout_here):
+                return None
+            dropout = dropout or dropout_here
+            nodes.add(node)
+            node = node_input
+        elif name in ("to", "contiguous"):
+            nodes.add(node)
+            node = node.args[0]
+        elif name == "softmax":
+            scores, dim, _ = arguments(node, "input", "dim", "dtype")
+            nodes.add(node)
+            return (scores, dropout) if is_last(dim, scores) else None
+        else:
+            return None
+
+
+def _lowest(number, dtype: torch.dtype) -> bool:
+    return _is_number(number) and number <= torch.finfo(dtype).min
+
+
+def _attention(last: Node) -> Attention | None:
+    if name_of(last) != "matmul" or len(last.args) != 2 or not on_npu(last):
+        return None
+    nodes = {last}
+    found = _probabilities(last.args[0], nodes)
+    if found is None:
+        return None
+    node, dropout = found
+    result = Attention(None, None, last.args[1], nodes, dropout=dropout)
+    while name_of(node) != "matmul":  # from the softmax towards the product
+        if not isinstance(node, Node):
+            return None
+        nodes.add(node)
+        name = name_of(node)
+        if name == "to":
+            node = node.args[0]
+        elif name in ("mul", "div") and _is_number(node.args[1]) and node.args[1]:
+            result.scale *= node.args[1] if name == "mul" else 1 / node.args[1]
+            node = node.args[0]
+        elif result.scale != 1.0:  # scaled behind the mask, which then is scaled as well
+            return None
+        elif name == "add" and not node.kwargs and value_of(node.args[1]) is not None:
+            scores, bias = node.args if _is_of_product(node.args[0]) else node.args[::-1]
+            result.bias.append(bias)
+            node = scores
+        elif name == "masked_fill" and _lowest(node.args[2], value_of(node).dtype):
+            result.bias.append((node.args[1], node.args[2]))
+            node = node.args[0]
+        else:
+            return None
+    if len(node.args) != 2:
+        return None
+    nodes.add(node)
+    result.query, result.turned_key = node.args
+    return result if _fits(result, last, node) else None
+
+
+def _is_of_product(node) -> bool:
+    while name_of(node) in ("to", "mul", "div", "add", "masked_fill"):
+        node = node.args[0]
+    return name_of(node) == "matmul"
+
+
+def _fits(a: Attention, last: Node, product: Node) -> bool:
+    query, key, value = (value_of(n) for n in (a.query, a.turned_key, a.value))
+    if query is None or key is None or value is None or query.dim() not in (3, 4):
+        return False
+    if not (query.dim() == key.dim() == value.dim()) or not query.is_floating_point():
+        return False
+    # Under autocast the products have another type than their factors.
+    if not (query.dtype == key.dtype == value.dtype == value_of(product).dtype == value_of(last).dtype):
+        return False
+    if not same(query.shape[:-2], key.shape[:-2]) or not same(key.shape[:-2], value.shape[:-2]):
+        return False
+    for bias in a.bias:
+        tensor = value_of(bias[0] if isinstance(bias, tuple) else bias)
+        if tensor is None or tensor.device != query.device or tensor.dim() == 0:
+            return False
+        if tensor.dtype not in ((torch.bool,) if isinstance(bias, tuple) else (query.dtype, torch.float32)):
+            return False
+        scores = [*query.shape[:-1], key.shape[-1]]
+        if tensor.dim() > query.dim():
+            return False
+        if not all(same(x, 1) or same(x, y) for x, y in zip(reversed(tensor.shape), reversed(scores))):
+            return False
+    return True
+
+
+def _untransposed(graph: Graph, turned: Node) -> Node:
+    if name_of(turned) == "transpose":
+        source, first, second = arguments(turned, "input", "dim0", "dim1")
+        rank = len(shape_of(turned))
+        if {first % rank, second % rank} == {rank - 2, rank - 1}:
+            return source
+    return graph.call_method("transpose", (turned, -2, -1))
+
+
+def _bias(graph: Graph, a: Attention) -> Node | None:
+    total = None
+    for bias in a.bias:
+        if isinstance(bias, tuple):
+            mask, number = bias
+            zero = graph.call_function(torch.zeros, ((),), {"dtype": value_of(a.query).dtype, "device": _device(a)})
+            bias = graph.call_method("masked_fill", (zero, mask, number))
+        total = bias if total is None else graph.call_function(torch.add, (total, bias))
+    return total
+
+
+def _device(a: Attention) -> torch.device:
+    return value_of(a.query).device
+
+
+def _fuse(graph: Graph, last: Node, a: Attention) -> None:
+    flat = len(shape_of(a.query)) == 3
+
+    def deep(node):
+        return graph.call_method("unsqueeze", (node, 0)) if flat and node is not None else node
+
+    with graph.inserting_before(last):
+        key, bias = _untransposed(graph, a.turned_key), _bias(graph, a)
+        new = graph.call_function(
+            SDPA,
+            (deep(a.query), deep(key), deep(a.value)),
+            {"attn_mask": deep(bias), "dropout_p": a.dropout, "scale": float(a.scale)},
+        )
+        if flat:
+            new = graph.call_method("squeeze", (new, 0))
+    replace(last, new, "attention")
+
+
+def _ungrouped(node) -> Node | None:
+    """Keys, if `node` repeats each of their heads several times in a row."""
+    rank, shape = len(shape_of(node) or ()), shape_of(node)
+    if name_of(node) == "repeat_interleave":
+        source, repeats, dim = arguments(node, "input", "repeats", "dim")
+        return source if isinstance(repeats, int) and dim in (1, 1 - rank) and rank == 4 else None
+    if rank != 4 or name_of(node) != "reshape" or name_of(node.args[0]) != "expand":
+        return None
+    expanded = node.args[0]
+    lifted = expanded.args[0]
+    if name_of(lifted) == "getitem":
+        index = lifted.args[1]
+        whole = slice(None)
+        good = isinstance(index, tuple) and [k for k, i in enumerate(index) if i is None] == [2]
+        if not good or any(i is not None and i != whole for i in index):
+            return None
+    elif name_of(lifted) != "unsqueeze" or arguments(lifted, "input", "dim")[1] not in (2, -3):
+        return None
+    source, spread = lifted.args[0], shape_of(expanded)
+    inner = shape_of(source)
+    if inner is None or len(inner) != 4 or not same([*spread[:2], *spread[3:]], inner):
+        return None
+    return source if same(shape, [inner[0], inner[1] * spread[2], *inner[2:]]) else None
+
+
+def _share_heads(node: Node) -> bool:
+    """Gives an attention its keys as they are before they are repeated."""
+    query, key, value, *_ = arguments(node, "query", "key", "value")
+    sources = [_ungrouped(key), _ungrouped(value)]
+    if None in sources or node.kwargs.get("enable_gqa") or not same(shape_of(sources[0])[1], shape_of(sources[1])[1]):
+        return False
+    chain = {node}
+    for repeated in (key, value):
+        while repeated not in sources:
+            chain.add(repeated)
+            repeated = repeated.args[0]
+    if not is_quiet(chain, node):  # others may use what is repeated: this op still does without
+        return False
+    node.args = (query, *sources, *node.args[3:])
+    node.kwargs = {**{k: v for k, v in node.kwargs.items() if k not in ("key", "value")}, "enable_gqa": True}
+    return True
+
+
+def _simplify_mask(node: Node, masks: Masks) -> bool:
+    query, key, _, mask, _, causal = arguments(node, "query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+    if mask is None or causal:
+        return False
+    kind = masks.kind(mask, query, key)
+    if kind is None:
+        return False
+    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+    given = dict(zip(names[3:], node.args[3:])) | dict(node.kwargs)
+    node.args = node.args[:3]
+    node.kwargs = {**given, "attn_mask": None, "is_causal": kind == "causal"}
+    return True
+
+
+def rewrite(graph: Graph) -> int:
+    count = 0
+    for node in list(graph.nodes):
+        found = _attention(node)
+        if found and is_private(found.nodes, node) and is_quiet(found.nodes, node):
+            _fuse(graph, node, found)
+            sweep(graph, found.nodes)
+            count += 1
+    masks = Masks(graph)
+    for node in graph.nodes:
+        if name_of(node) == "scaled_dot_product_attention" and on_npu(node):
+            for pattern, apply in (("mask", lambda n: _simplify_mask(n, masks)), ("shared_heads", _share_heads)):
+                if apply(node):
+                    note(node, pattern)
+                    count += 1
+    sweep(graph, masks.evaluated)
+    return count
