@@ -6,19 +6,21 @@ the nodes can simply be run."""
 import torch
 from torch.fx import Graph, Node
 
-from torch_npu.compile.patterns import is_in_place, name_of, value_of
+from torch_npu.compile.nodes import is_in_place, name_of, value_of
 
 LIMIT = 1 << 26  # elements of a mask that is looked at
 
 # What may be run: these depend on their arguments only, and change nothing.
-_PURE = set("""
+_PURE = set(
+    """
     arange zeros ones full tensor scalar_tensor new_ones new_zeros new_full zeros_like ones_like full_like linspace iota
     add sub mul neg abs minimum maximum min max clamp floordiv floor_divide
     eq ne lt le gt ge and_ or_ xor invert not_ logical_and logical_or logical_not bitwise_and bitwise_or bitwise_not
     where masked_fill tril triu cumsum diff index getitem slice select narrow gather
     unsqueeze squeeze expand expand_as reshape transpose permute t cat stack repeat repeat_interleave broadcast_to
     to bool long int contiguous clone detach
-""".split())
+""".split()
+)
 
 
 class Masks:
@@ -29,8 +31,8 @@ class Masks:
         self.kinds: dict[tuple, str | None] = {}
 
     def kind(self, mask, query: Node, key: Node) -> str | None:
-        """"causal" if query i sees the keys up to i, "all" if every query sees every key, None for anything else."""
-        value, q, k = value_of(mask), value_of(query), value_of(key)
+        """ "causal" if query i sees the keys up to i, "all" if every query sees every key, None for anything else."""
+        value, q, k = value_of(mask), value_of(query), value_of(key)  # a masked_fill comes as a tuple: it is none
         if value is None or q is None or k is None or q.dim() < 2:
             return None
         sizes = (*value.shape, q.shape[-2], k.shape[-2])

@@ -10,8 +10,9 @@ import torch
 from torch.fx import Graph, Node
 
 from torch_npu.compile.constant_masks import Masks
-from torch_npu.compile.patterns import (
+from torch_npu.compile.nodes import (
     arguments,
+    hint_of,
     is_last,
     is_private,
     is_quiet,
@@ -58,7 +59,7 @@ def _probabilities(node, nodes: set[Node]) -> tuple | None:
             dropout = dropout or dropout_here
             nodes.add(node)
             node = node_input
-        elif name in ("to", "contiguous"):
+        elif name == "contiguous" or (name == "to" and value_of(node).is_floating_point()):
             nodes.add(node)
             node = node.args[0]
         elif name == "softmax":
@@ -86,23 +87,24 @@ def _attention(last: Node) -> Attention | None:
         if not isinstance(node, Node):
             return None
         nodes.add(node)
-        name = name_of(node)
-        if name == "to":
-            node = node.args[0]
-        elif name in ("mul", "div") and _is_number(node.args[1]) and node.args[1]:
-            result.scale *= node.args[1] if name == "mul" else 1 / node.args[1]
-            node = node.args[0]
+        name, args = name_of(node), list(node.args)
+        if name == "to" and value_of(node).is_floating_point():
+            node = args[0]
+            continue
+        if name == "mul" and args and _is_number(args[0]):
+            args.reverse()
+        if name in ("mul", "div") and len(args) == 2 and _is_number(args[1]) and args[1]:
+            result.scale *= args[1] if name == "mul" else 1 / args[1]
         elif result.scale != 1.0:  # scaled behind the mask, which then is scaled as well
             return None
-        elif name == "add" and not node.kwargs and value_of(node.args[1]) is not None:
-            scores, bias = node.args if _is_of_product(node.args[0]) else node.args[::-1]
-            result.bias.append(bias)
-            node = scores
-        elif name == "masked_fill" and _lowest(node.args[2], value_of(node).dtype):
-            result.bias.append((node.args[1], node.args[2]))
-            node = node.args[0]
+        elif name == "add" and len(args) == 2 and not node.kwargs:
+            args = args if _is_of_product(args[0]) else args[::-1]
+            result.bias.append(args[1])
+        elif name == "masked_fill" and len(args) == 3 and _lowest(args[2], value_of(node).dtype):
+            result.bias.append((args[1], args[2]))
         else:
             return None
+        node = args[0]
     if len(node.args) != 2:
         return None
     nodes.add(node)
@@ -111,8 +113,8 @@ def _attention(last: Node) -> Attention | None:
 
 
 def _is_of_product(node) -> bool:
-    while name_of(node) in ("to", "mul", "div", "add", "masked_fill"):
-        node = node.args[0]
+    if name_of(node) in ("to", "mul", "div", "add", "masked_fill"):
+        return any(map(_is_of_product, node.args))
     return name_of(node) == "matmul"
 
 
@@ -139,6 +141,22 @@ def _fits(a: Attention, last: Node, product: Node) -> bool:
         if not all(same(x, 1) or same(x, y) for x, y in zip(reversed(tensor.shape), reversed(scores))):
             return False
     return True
+
+
+# From so many keys on the op pays: its tiles stay in a cache, a causal one leaves half of the work away, and the scores
+# of all heads are never held. Below, and in training, where the op computes the scores a second time, fused commands are
+# as fast or faster. From MANY on memory decides. Measured on the C model, 4 to 14 heads of 64.
+WITHOUT_GRADIENT, CAUSAL_WITH_GRADIENT, MANY = 128, 256, 1024
+
+
+def _pays(a: Attention, last: Node, masks: Masks) -> bool:
+    keys = hint_of(shape_of(a.turned_key)[-1])
+    if keys >= MANY:
+        return True
+    if not value_of(last).requires_grad:
+        return keys >= WITHOUT_GRADIENT
+    causal = len(a.bias) == 1 and masks.kind(a.bias[0], a.query, a.value) == "causal"
+    return causal and keys >= CAUSAL_WITH_GRADIENT
 
 
 def _untransposed(graph: Graph, turned: Node) -> Node:
@@ -241,14 +259,13 @@ def _simplify_mask(node: Node, masks: Masks) -> bool:
 
 
 def rewrite(graph: Graph) -> int:
-    count = 0
+    count, masks = 0, Masks(graph)
     for node in list(graph.nodes):
         found = _attention(node)
-        if found and is_private(found.nodes, node) and is_quiet(found.nodes, node):
+        if found and _pays(found, node, masks) and is_private(found.nodes, node) and is_quiet(found.nodes, node):
             _fuse(graph, node, found)
             sweep(graph, found.nodes)
             count += 1
-    masks = Masks(graph)
     for node in graph.nodes:
         if name_of(node) == "scaled_dot_product_attention" and on_npu(node):
             for pattern, apply in (("mask", lambda n: _simplify_mask(n, masks)), ("shared_heads", _share_heads)):

@@ -1,8 +1,8 @@
 """Rotary embedding: x * cos + turned(x) * sin, where turned puts the second half of a row, negated, before the first.
 
-As written it is a `cat` inside arithmetic: at each point both of its parts are asked for, under masks. Here each half of
-the result is computed at its own points, from the halves of x, cos and sin where they lie: one MAP over pairs that loads
-and stores with plain strides, and still open to what Inductor fuses with it."""
+As written it is a `cat` inside arithmetic: at each point both of its parts are asked for, under masks. Here each half
+of the result is computed at its own points, from the halves of x, cos and sin where they lie: one MAP over pairs that
+loads and stores with plain strides, and still open to what Inductor fuses with it."""
 
 import operator
 
@@ -11,7 +11,7 @@ from torch._inductor import ir, lowering
 from torch.fx import Graph, Node
 
 from torch_npu.compile import left_to_aten
-from torch_npu.compile.patterns import (
+from torch_npu.compile.nodes import (
     arguments,
     is_last,
     is_private,
@@ -97,8 +97,8 @@ def _rotation(node: Node) -> tuple | None:
 
 
 def _order(x: Node) -> list[int]:
-    """The dimensions of x as they lie in memory. A cat is contiguous, but arithmetic keeps the order of its operand, which
-    is what the attention behind it hands on to the next product."""
+    """The dimensions of x as they lie in memory. A cat is contiguous, but arithmetic keeps the order of its operand,
+    which is what the attention behind it hands on to the next product."""
     value = value_of(x)
     order = list(range(value.dim()))
     strides = value.stride()
@@ -115,6 +115,25 @@ def _permuted(graph: Graph, t: Node, order: list[int]) -> Node:
     return graph.call_method("permute", (t, order))
 
 
+def _by_halves(graph: Graph, x: Node, cos: Node, sin: Node) -> Node:
+    half, order = shape_of(x)[-1] // 2, _order(x)
+
+    def call(op, *args):
+        return graph.call_function(op, args)
+
+    def halves(t):  # whose gradient is a cat, where that of two slices is a sum of two padded tensors
+        both = call(torch.split, _permuted(graph, t, order), half, -1)
+        return call(operator.getitem, both, 0), call(operator.getitem, both, 1)
+
+    (a, b), (cos_a, cos_b), (sin_a, sin_b) = halves(x), halves(cos), halves(sin)
+    upper = call(operator.sub, call(operator.mul, a, cos_a), call(operator.mul, b, sin_a))
+    lower = call(operator.add, call(operator.mul, b, cos_b), call(operator.mul, a, sin_b))
+    new = call(torch.cat, (upper, lower), -1)
+    if order != sorted(order):
+        new = graph.call_method("permute", (new, [order.index(k) for k in range(len(order))]))
+    return new
+
+
 def rewrite(graph: Graph) -> int:
     count = 0
     for node in list(graph.nodes):
@@ -122,28 +141,12 @@ def rewrite(graph: Graph) -> int:
         if found is None:
             continue
         x, cos, sin, matched = found
-        if not (is_private(matched, node) and is_quiet(matched, node)):
-            continue
-        half = shape_of(x)[-1] // 2
-        with graph.inserting_before(node):
-
-            def call(op, *args):
-                return graph.call_function(op, args)
-
-            def halves(t):
-                low = call(operator.getitem, t, (Ellipsis, slice(None, half)))
-                return low, call(operator.getitem, t, (Ellipsis, slice(half, None)))
-
-            order = _order(x)
-            (a, b), (cos_a, cos_b), (sin_a, sin_b) = (halves(_permuted(graph, t, order)) for t in (x, cos, sin))
-            upper = call(operator.sub, call(operator.mul, a, cos_a), call(operator.mul, b, sin_a))
-            lower = call(operator.add, call(operator.mul, b, cos_b), call(operator.mul, a, sin_b))
-            new = call(torch.cat, (upper, lower), -1)
-            if order != sorted(order):
-                new = graph.call_method("permute", (new, [order.index(k) for k in range(len(order))]))
-        replace(node, new, "rotary")
-        sweep(graph, matched)
-        count += 1
+        if is_private(matched, node) and is_quiet(matched, node):
+            with graph.inserting_before(node):
+                new = _by_halves(graph, x, cos, sin)
+            replace(node, new, "rotary")
+            sweep(graph, matched)
+            count += 1
     return count
 
 

@@ -22,4 +22,7 @@ sources: str = _digest()
 max_accesses: int = 48
 max_operations: int = 450
 
+# Whether hand-written attention, rotary embeddings and masks are rewritten (patterns.py).
+patterns: bool = True
+
 install_config_module(sys.modules[__name__])
