@@ -144,8 +144,8 @@ def _fits(a: Attention, last: Node, product: Node) -> bool:
 
 
 # From so many keys on the op pays: its tiles stay in a cache, a causal one leaves half of the work away, and the scores
-# of all heads are never held. Below, and in training, where the op computes the scores a second time, fused commands are
-# as fast or faster. From MANY on memory decides. Measured on the C model, 4 to 14 heads of 64.
+# of all heads are never held. Below, and in training, where the op computes the scores a second time, fused commands
+# are as fast or faster. From MANY on memory decides. Measured on the C model, 4 to 14 heads of 64.
 WITHOUT_GRADIENT, CAUSAL_WITH_GRADIENT, MANY = 128, 256, 1024
 
 
