@@ -114,6 +114,31 @@ int main(int argc, char** argv) {
       return b.run();
     });
   };
+  // A program of n instructions, every eighth a function: from its text to its plan, compiled loops included, and at
+  // work.
+  auto chain = [](int n) {
+    std::string body = "  %a0 = mul %x, %x\n";
+    for (int i = 1; i < n; ++i)
+      body += "  %a" + std::to_string(i) + (i % 8 ? " = add %a" : " = sigmoid %a") + std::to_string(i - 1) +
+              (i % 8 ? ", %x\n" : "\n");
+    return body + "  store out, %a" + std::to_string(n - 1) + "\n";
+  };
+  if (std::strstr("plan", only)) {
+    std::printf("%-14s", "plan");
+    for (int n : {4, 40, 400}) {
+      const npu::Program source = npu::parse(map_text(chain(n), false));
+      double best = 1e18;
+      for (int round = 0; round < 30; ++round) {
+        const auto start = std::chrono::steady_clock::now();
+        const auto plan = make_plan(source);
+        best =
+            std::min(best, std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count());
+      }
+      std::printf(" %d: %9.0f", n, best);
+    }
+    std::printf("\n");
+  }
+  map("chain of 40", chain(40), false);
   map("add", "  %r = add %x, %y\n  store out, %r\n", true);
   map("relu", "  %z = const 0 : f32\n  %r = max %x, %z\n  store out, %r\n", false);
   map("exp", "  %r = exp %x\n  store out, %r\n", false);

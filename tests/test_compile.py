@@ -153,6 +153,23 @@ def test_what_follows_a_product_is_its_epilogue(dynamic):
     check(lambda a, b: torch.baddbmm(a[:, :, :1], a, b.t().expand(3, 6, 7), beta=2).relu(), a, b, kernels=1)
 
 
+def test_functions_are_kept_for_the_backward_pass():
+    def gradient(x):
+        y = torch.tanh(x * 0.5) * torch.sigmoid(x)
+        return torch.autograd.grad((y * y).sum(), x)[0]
+
+    x = torch.randn(32, 64, requires_grad=True)
+    again = x.detach().npu().requires_grad_()
+
+    def step():
+        y = torch.compile(lambda x: torch.tanh(x * 0.5) * torch.sigmoid(x))(again)
+        return torch.autograd.grad((y * y).sum(), again)[0]
+
+    result, codes = run_and_get_code(step)
+    torch.testing.assert_close(result.cpu(), gradient(x), rtol=1e-5, atol=1e-5)
+    assert len(codes) == 2 and [sum(code.count(f" = {f} ") for code in codes) for f in ("tanh", "sigmoid")] == [1, 1]
+
+
 def test_a_product_alone_needs_no_program():
     code = check(lambda a, b: a @ b, torch.randn(5, 6), torch.randn(6, 7), kernels=1)
     assert "program=''" in code

@@ -1,5 +1,6 @@
 """The C++ tests: programs beside the libraries, each of which exits with 0 if all is well."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -16,6 +17,15 @@ def test_the_programs_were_built():
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_program(program):
     result = subprocess.run([LIBRARIES / program], capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, (result.stdout + result.stderr)[-4000:]
+
+
+@pytest.mark.parametrize("setting", ["NPU_CMODEL_JIT=off", "NPU_CMODEL_ISA=avx2", "NPU_CMODEL_ISA=base"])
+def test_loops_without_a_compiler_for_them(setting):
+    """The same programs run instruction by instruction: same bits, except for functions, which have their tolerance."""
+    name, value = setting.split("=")
+    command = [LIBRARIES / "npu-engine-test", "loop"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=600, env={**os.environ, name: value})
     assert result.returncode == 0, (result.stdout + result.stderr)[-4000:]
 
 

@@ -23,6 +23,7 @@ struct Ref {
   char* ptr = nullptr;
   bool uniform = false;
   Axis axis = kBoth;
+  uint8_t stored = 0;  // NPU_BF16 or NPU_F16: an F32 value as it lies in memory, for compiled loops
 };
 
 // The failure of a job: of several, the one at the lowest position.
@@ -110,6 +111,9 @@ void run_group(Frame& frame, const Group& group, const Tile& tile);
 
 // Runs a combine segment over n pairs of tuples. `left` and `right` are dense or uniform; results: frame.val of yields.
 void combine(Frame& frame, const Segment& segment, const Ref* left, const Ref* right, int64_t n);
+
+// Converts value `id` to F32 if it stands as it lies in memory.
+void widen(Frame& frame, int id, const Tile& tile);
 
 // Gives value `id` one element per point of the tile, if it has one per row or column.
 void spread(Frame& frame, int id, const Tile& tile);

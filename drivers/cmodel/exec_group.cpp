@@ -57,6 +57,10 @@ struct alignas(64) Copies {
   }
 };
 
+uint64_t storage_bits(int dtype, int pointer) {
+  return uint64_t{dtype == NPU_BF16 ? kBFloat : dtype == NPU_F16 ? kHalf : kOwn} << (2 * pointer);
+}
+
 double total(const float* lanes) {
   double sum[4] = {};
   for (int i = 0; i < kLanes; i += 4)
@@ -74,11 +78,13 @@ void run_group(Frame& f, const Group& group, const Tile& tile) {
     std::memcpy(&args.constant[k], &f.scalar[group.constants[k]], sizeof(float));
   unsigned both = 0;
   bool one_sided = false;
-  for (int id : group.inputs) {
-    const Ref& ref = f.val[id];
+  uint64_t storage = 0;
+  for (int k = 0; k < inputs; ++k) {
+    const Ref& ref = f.val[group.inputs[k]];
     if (ref.uniform) continue;
     both |= ref.axis == kBoth ? 3u : unsigned{ref.axis};
     one_sided |= ref.axis != kBoth;
+    storage |= storage_bits(ref.stored, k);
   }
   const bool varies = both == 3;
   int64_t rows = 1, n = both == 0 ? 1 : both == kRows ? tile.rows : both == kCols ? tile.cols : tile.n;
@@ -94,6 +100,17 @@ void run_group(Frame& f, const Group& group, const Tile& tile) {
   }
   const std::vector<int>& written = folds ? group.stored : group.outputs;
   const int outputs = static_cast<int>(written.size());
+  char* narrow[kLoopPointers] = {};
+  for (int k = 0; k < outputs && varies; ++k) {
+    const Op& op = plan.ops[written[k]];
+    narrow[k] = narrow_target(f, op, tile);
+    if (narrow[k]) storage |= storage_bits(f.job->operands[plan.ops[op.store].imm].dtype, inputs + k);
+  }
+  const Code* code = storage == 0 ? nullptr : group.variant(folds ? Form::kFolding : Form::kPlain, storage);
+  if (storage != 0 && !code) {
+    for (int id : group.inputs) widen(f, id, tile);
+    std::fill_n(narrow, outputs, nullptr);
+  }
   Copies copies[kLoopPointers];
   const char* base[kLoopPointers];
   int64_t row_step[kLoopPointers];
@@ -101,15 +118,15 @@ void run_group(Frame& f, const Group& group, const Tile& tile) {
   bool per_row[kLoopPointers];
   for (int k = 0; k < inputs; ++k) {
     const Ref& ref = f.val[group.inputs[k]];
-    size[k] = plan.ops[group.inputs[k]].dtype == NPU_BOOL ? 1 : 4;
+    size[k] = plan.ops[group.inputs[k]].dtype == NPU_BOOL ? 1 : ref.stored ? 2 : 4;
     base[k] = ref.ptr;
     per_row[k] = rows > 1 && !ref.uniform && ref.axis == kRows;
     row_step[k] = ref.uniform || (rows > 1 && ref.axis == kCols) ? 0 : per_row[k] ? size[k] : n * size[k];
     args.step[k] = ref.uniform || per_row[k] ? 0 : size[k] * kLanes;
     const Op& op = plan.ops[group.inputs[k]];
     const bool fetches = f.next_row && op.step == Step::kLoad && !op.row_buffer && args.step[k] != 0 &&
-                         f.job->operands[op.imm].dtype == NPU_F32;
-    args.ahead[k] = !fetches ? 0 : op.last_load ? 4 * f.next_row[op.view] : kAheadBytes;
+                         (ref.stored || f.job->operands[op.imm].dtype == NPU_F32);
+    args.ahead[k] = !fetches ? 0 : op.last_load ? size[k] * f.next_row[op.view] : kAheadBytes;
     if (ref.uniform) {
       copies[k].set(ref.ptr, size[k] == 1);
       base[k] = copies[k].bytes;
@@ -121,11 +138,16 @@ void run_group(Frame& f, const Group& group, const Tile& tile) {
   for (int k = 0; k < outputs; ++k) {
     const int id = written[k];
     const Op& op = plan.ops[id];
+    size[inputs + k] = op.dtype == NPU_BOOL ? 1 : narrow[k] ? 2 : 4;
+    out[k] = narrow[k];
+    if (narrow[k]) {
+      f.streamed[op.store] = true;
+      continue;
+    }
     if (varies) stream[k] = stream_target(f, op, tile);
     streams |= stream[k].at != nullptr;
-    out[k] = varies && op.store != kNone ? direct_target(f, op, tile) : nullptr;
+    if (varies && op.store != kNone) out[k] = direct_target(f, op, tile);
     if (!out[k]) out[k] = both == 0 ? reinterpret_cast<char*>(&f.scalar[id]) : f.slot(op.slot);
-    size[inputs + k] = op.dtype == NPU_BOOL ? 1 : 4;
     f.val[id] = {out[k], both == 0, varies ? kBoth : static_cast<Axis>(both)};
   }
   const size_t sums = folds ? group.folds.size() : 0;
@@ -139,11 +161,11 @@ void run_group(Frame& f, const Group& group, const Tile& tile) {
     f.val[fold] = {slot, false, kTotals};
   }
   // A loop can stream whole lines of memory itself; else its results go out piece by piece.
-  bool lines = streams && group.streaming && !folds;
+  bool lines = streams && group.streaming && !folds && !code;
   for (int k = 0; k < outputs && lines; ++k) lines = stream[k].whole_lines(rows, n);
   for (int k = 0; k < outputs && lines; ++k) out[k] = stream[k].at;
   streams &= !lines;
-  const Code& code = folds ? *group.folding : lines ? *group.streaming : *group.code;
+  if (!code) code = (folds ? group.folding : lines ? group.streaming : group.code).get();
   const int64_t piece = streams ? kStreamBlock / 4 : n;
   int64_t done = 0;  // streamed
   for (int64_t r = 0; r < rows; ++r) {
@@ -156,7 +178,7 @@ void run_group(Frame& f, const Group& group, const Tile& tile) {
       }
       for (int k = 0; k < outputs; ++k) args.pointer[inputs + k] = out[k] + (r * n + c) * size[inputs + k];
       const int64_t m = std::min(piece, n - c), end = r * n + c + m;
-      code(args, m);
+      (*code)(args, m);
       for (size_t k = 0; k < sums; ++k) totals[k][r] += total(args.sums[k]);
       if (!streams || (end - done < piece && end < rows * n)) continue;
       for (int k = 0; k < outputs; ++k)
@@ -165,8 +187,11 @@ void run_group(Frame& f, const Group& group, const Tile& tile) {
     }
   }
   // Folds may stand before the loop, so it does for them what the interpreter does elsewhere.
-  if (!folds)
-    for (int fold : group.folds) spread(f, plan.ops[fold].a, tile);
+  if (folds) return;
+  for (int fold : group.folds) {
+    widen(f, plan.ops[fold].a, tile);
+    spread(f, plan.ops[fold].a, tile);
+  }
 }
 
 }  // namespace cmodel

@@ -1,4 +1,5 @@
-// Numbers of the functions that AVX-512 kernels (kernel_wide.h) and compiled loops (jit_functions.cpp) evaluate alike.
+// Numbers of the functions that kernels (kernel_math.h, kernel_wide.h) and compiled loops (jit_functions.cpp) evaluate
+// alike.
 #pragma once
 
 namespace cmodel {
@@ -15,6 +16,23 @@ inline constexpr float kExpSeries[kExpTerms] = {1.991699334e-04f,
                                                 5.000000080e-01f,
                                                 1.0f,
                                                 1.0f};
+
+// Beyond these arguments 2^x is 0 or infinite, and below the last e^x - 1 is -1.
+inline constexpr float kExp2Lowest = -152.0f, kExp2Highest = 129.0f, kLn2 = 0.693147181f, kExpm1Lowest = -18.0f;
+
+// tanh(x) = x + x * z * p(z), z = x^2, for |x| below kTanhNear; elsewhere by e^(-2|x|), which is as good as 0 at -40.
+inline constexpr float kTanhNear = 0.64f, kTanhLowest = -40.0f;
+inline constexpr int kTanhTerms = 6;
+inline constexpr float kTanhSeries[kTanhTerms] = {2.097714147e-03f,  -8.128992007e-03f, 2.168163893e-02f,
+                                                  -5.394339903e-02f, 1.333318053e-01f,  -3.333333019e-01f};
+
+// log(1 + f) = f - f^2 / 2 + f^3 * p(f), 1 + f in [sqrt(1/2), sqrt(2))
+inline constexpr float kLeastNormal = 1.17549435e-38f;
+inline constexpr unsigned kRootHalf = 0x3f3504f3u;  // bits of sqrt(1/2)
+inline constexpr int kLogTerms = 9;
+inline constexpr float kLogSeries[kLogTerms] = {6.746551628e-02f,  -1.167562817e-01f, 1.188819036e-01f,
+                                                -1.240559455e-01f, 1.421954904e-01f,  -1.666799543e-01f,
+                                                2.000211883e-01f,  -2.500000961e-01f, 3.333331260e-01f};
 
 // erf(s) = value + u * q(u), u = s - center, in 16 intervals of [0, 4); each center is a point where erf is an F32
 // number as good as exactly. In the first interval erf(s) = s + s * q(s). Errors are below 1.2 units in the last place.

@@ -1,113 +1,44 @@
 #include "drivers/cmodel/jit.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 
 #include "drivers/cmodel/jit_encoder.h"
-#include "drivers/cmodel/jit_functions.h"
-#include "drivers/cmodel/kernels.h"
+#include "drivers/cmodel/jit_instructions.h"
 
 namespace cmodel {
-
-Code::Code(void* memory, size_t bytes) : memory_(memory), bytes_(bytes) {
-  std::memcpy(&run_, &memory_, sizeof run_);
-}
-
-Code::~Code() {
-  munmap(memory_, bytes_);
-}
-
-std::unique_ptr<Code> Code::make(const std::vector<uint8_t>& bytes) {
-  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  const size_t size = (bytes.size() + page - 1) / page * page;
-  void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return nullptr;
-  std::memcpy(memory, bytes.data(), bytes.size());
-  if (mprotect(memory, size, PROT_READ | PROT_EXEC) != 0) {
-    munmap(memory, size);
-    return nullptr;
-  }
-  return std::unique_ptr<Code>(new Code(memory, size));
-}
-
-bool can_compile() {
-  static const bool can = std::strcmp(kernels().name, "avx512") == 0;
-  return can;
-}
-
-bool can_compile(const npu_instr& in, int type) {
-  switch (in.op) {
-    case NPU_OP_ADD:
-    case NPU_OP_SUB:
-    case NPU_OP_MUL:
-    case NPU_OP_DIV:
-    case NPU_OP_FMA:
-    case NPU_OP_MIN:
-    case NPU_OP_MAX:
-    case NPU_OP_FMIN:
-    case NPU_OP_FMAX:
-    case NPU_OP_NEG:
-    case NPU_OP_ABS:
-    case NPU_OP_SQRT:
-    case NPU_OP_RSQRT:
-    case NPU_OP_RECIPROCAL:
-    case NPU_OP_FLOOR:
-    case NPU_OP_CEIL:
-    case NPU_OP_ROUND:
-    case NPU_OP_TRUNC:
-    case NPU_OP_EQ:
-    case NPU_OP_NE:
-    case NPU_OP_LT:
-    case NPU_OP_LE:
-    case NPU_OP_GT:
-    case NPU_OP_GE:
-    case NPU_OP_ISNAN:
-    case NPU_OP_EXP:
-    case NPU_OP_SIGMOID:
-    case NPU_OP_ERF:
-      return type == NPU_F32;
-    case NPU_OP_AND:
-    case NPU_OP_OR:
-    case NPU_OP_XOR:
-    case NPU_OP_NOT:
-      return type == NPU_BOOL;
-    case NPU_OP_WHERE:
-      return in.dtype == NPU_F32;
-    default:
-      return false;
-  }
-}
-
 namespace {
 
-// General registers of the loop's pointers. rdi holds the arguments and is free afterwards, rsi stays, rdx counts.
-constexpr int kPointerRegister[kLoopPointers] = {0, 1, 8, 9, 10, 11, 3, 5, 12, 13, 14, 15};
-constexpr int kFirstSaved = 6;  // of these, rbx and what follows belong to the caller
+// General registers of the loop's pointers; further ones stay in the arguments. rdi holds the arguments and is free
+// afterwards, rsi stays, rdx counts.
+constexpr int kPointerRegister[] = {0, 1, 8, 9, 10, 11, 3, 5, 12, 13, 14, 15};
+constexpr size_t kRegisterPointers = sizeof kPointerRegister / sizeof *kPointerRegister;
+constexpr size_t kFirstSaved = 6;  // of these, rbx and what follows belong to the caller
 constexpr int kRdi = 7, kRsi = 6, kRdx = 2;
 constexpr int kTailMask = 1, kSpareMask = 7, kSpare = 31;  // k1, k7, zmm31
 
-enum class Form { kPlain, kStreaming, kFolding, kColumns };
+// What a loop is made of, beside its form.
+struct Layout {
+  uint64_t storage = 0;
+  bool constants_in_registers = true;
+};
 
 class Compiler {
  public:
-  Compiler(const std::vector<npu_instr>& in, const Group& group, Form form, bool ahead = false)
-      : in_(in),
+  Compiler(const Group& group, Form form, Layout layout)
+      : in_(*group.program),
         group_(group),
         form_(form),
-        ahead_(ahead),
+        layout_(layout),
         outputs_(form == Form::kFolding   ? group.stored
                  : form == Form::kColumns ? none_
                                           : group.outputs),
         folds_(form == Form::kFolding || form == Form::kColumns ? group.folds : none_) {
-    last_.assign(in.size(), -1);
-    place_.assign(in.size(), -1);
-    for (int i : group.members) each_argument(in[i], [&](int id) { last_[id] = i; });
-    for (int i : outputs_) last_[i] = static_cast<int>(in.size());
-    for (int i : group.constants) last_[i] = static_cast<int>(in.size());
+    last_.assign(in_.size(), -1);
+    place_.assign(in_.size(), -1);
+    for (int i : group.members) each_argument(in_[i], [&](int id) { last_[id] = i; });
+    if (layout.constants_in_registers)
+      for (int i : group.constants) last_[i] = static_cast<int>(in_.size());
   }
 
   std::unique_ptr<Code> run() {
@@ -115,25 +46,24 @@ class Compiler {
     for (int k = 6; k >= 2; --k) free_masks_.push_back(k);
     const bool columns = form_ == Form::kColumns;
     const size_t pointers = group_.inputs.size() + (columns ? folds_.size() : outputs_.size());
-    if (pointers > kLoopPointers) return nullptr;
-    const int saved = std::max(static_cast<int>(pointers), kFirstSaved);
-    for (int k = kFirstSaved; k < saved; ++k) e_.push(kPointerRegister[k]);
-    for (size_t k = 0; k < pointers; ++k) e_.load_pointer(kPointerRegister[k], kRdi, static_cast<int32_t>(8 * k));
-    for (size_t k = 0; k < group_.constants.size(); ++k) {
+    if (pointers > (columns ? kRegisterPointers : kLoopPointers)) return nullptr;
+    const size_t held = std::min(pointers, kRegisterPointers);
+    for (size_t k = kFirstSaved; k < held; ++k) e_.push(kPointerRegister[k]);
+    for (size_t k = 0; k < held; ++k) e_.load_pointer(kPointerRegister[k], kRdi, static_cast<int32_t>(8 * k));
+    for (size_t k = 0; k < group_.constants.size() && layout_.constants_in_registers; ++k) {
       const int reg = take(free_values_);
       place_[group_.constants[k]] = reg;
       if (reg >= 0) e_.broadcast(reg, kRsi, constant_at(k));
     }
-    one_ = fixed(needs({NPU_OP_RSQRT, NPU_OP_RECIPROCAL}), 0x3f800000u);
     bool bytes = false;
     for (int i : outputs_) bytes |= in_[i].dtype == NPU_BOOL;
-    ones_ = fixed(bytes, 0x01010101u);
-    for (size_t k = 0; k < folds_.size(); ++k) sums_.push_back(fixed(true, 0));
+    if (bytes) ones_ = fixed(0x01010101u);
+    for (size_t k = 0; k < folds_.size(); ++k) sums_.push_back(fixed(0));
     if (failed_) return nullptr;
     e_.compare(kRdx, 16);
     const size_t short_one = e_.jump(Encoder::kLess);
     const size_t top = e_.code.size();
-    if (ahead_) fetch();
+    if (group_.ahead && !columns) fetch();
     columns ? column(0) : body(0);
     columns ? turn() : step();
     e_.sub(kRdx, 16);
@@ -146,7 +76,7 @@ class Compiler {
     columns ? column(kTailMask) : body(kTailMask);
     e_.land(done);
     for (size_t k = 0; k < folds_.size() && !columns; ++k) e_.store_at(kRsi, sums_at(k), sums_[k]);
-    for (int k = saved - 1; k >= kFirstSaved; --k) e_.pop(kPointerRegister[k]);
+    for (size_t k = held; k > kFirstSaved; --k) e_.pop(kPointerRegister[k - 1]);
     e_.finish();
     return failed_ ? nullptr : Code::make(e_.code);
   }
@@ -157,17 +87,19 @@ class Compiler {
     for (uint16_t id : {in.a, in.b, in.c})
       if (id != NPU_NO_VALUE) f(id);
   }
+  static int32_t pointer_at(size_t k) { return static_cast<int32_t>(offsetof(LoopArguments, pointer) + 8 * k); }
   static int32_t constant_at(size_t k) { return static_cast<int32_t>(offsetof(LoopArguments, constant) + 4 * k); }
-
   static int32_t sums_at(size_t k) { return static_cast<int32_t>(offsetof(LoopArguments, sums) + 64 * k); }
 
-  bool needs(std::initializer_list<int> ops) const {
-    return std::any_of(group_.members.begin(), group_.members.end(),
-                       [&](int i) { return std::find(ops.begin(), ops.end(), in_[i].op) != ops.end(); });
+  // The register that holds pointer k. Changes rdi if none did.
+  int pointer(size_t k) {
+    if (k < kRegisterPointers) return kPointerRegister[k];
+    e_.load_pointer(kRdi, kRsi, pointer_at(k));
+    return kRdi;
   }
+
   // A register that holds the same 32 bits 16 times.
-  int fixed(bool needed, uint32_t bits) {
-    if (!needed) return -1;
+  int fixed(uint32_t bits) {
     const int reg = take(free_values_);
     if (reg >= 0) e_.broadcast_bits(reg, bits);
     return reg;
@@ -189,15 +121,32 @@ class Compiler {
     const int reg = take(registers_of(id));
     if (reg < 0) return reg;
     place_[id] = reg;
-    const auto found = std::find(group_.inputs.begin(), group_.inputs.end(), id);
-    const int pointer = kPointerRegister[found - group_.inputs.begin()];
-    if (in_[id].dtype == NPU_BOOL) {
-      e_.load_bytes(kSpare, pointer, mask);
-      e_.test_bytes(reg, kSpare);
-    } else {
-      e_.load(reg, pointer, mask);
-      add_up(id, mask);
+    const auto constant = std::find(group_.constants.begin(), group_.constants.end(), id);
+    if (constant != group_.constants.end()) {
+      e_.broadcast(reg, kRsi, constant_at(static_cast<size_t>(constant - group_.constants.begin())));
+      return reg;
     }
+    const auto found = std::find(group_.inputs.begin(), group_.inputs.end(), id);
+    const size_t number = static_cast<size_t>(found - group_.inputs.begin());
+    const int from = pointer(number);
+    --inputs_left_;
+    if (in_[id].dtype == NPU_BOOL) {
+      e_.load_bytes(kSpare, from, mask);
+      e_.test_bytes(reg, kSpare);
+      return reg;
+    }
+    switch (storage_of(layout_.storage, number)) {
+      case kBFloat:
+        e_.load_words(reg, from, mask);
+        e_.shift(Encoder::kLeft, reg, reg, 16);
+        break;
+      case kHalf:
+        e_.load_halves(reg, from, mask);
+        break;
+      default:
+        e_.load(reg, from, mask);
+    }
+    add_up(id, mask);
     return reg;
   }
 
@@ -207,7 +156,7 @@ class Compiler {
   }
 
   void fetch() {
-    for (size_t k = 0; k < group_.inputs.size(); ++k) {
+    for (size_t k = 0; k < std::min(group_.inputs.size(), kRegisterPointers); ++k) {
       if (in_[group_.inputs[k]].op != NPU_OP_LOAD) continue;
       e_.load_pointer(kRdi, kRsi, static_cast<int32_t>(offsetof(LoopArguments, ahead) + 8 * k));
       e_.prefetch(kPointerRegister[k], kRdi);
@@ -231,164 +180,124 @@ class Compiler {
     for (size_t k = 0; k < folds_.size(); ++k) e_.add(kPointerRegister[group_.inputs.size() + k], 64);
   }
   void add_to_inputs(size_t offset) {
-    for (size_t k = 0; k < group_.inputs.size(); ++k)
-      e_.add_memory(kPointerRegister[k], kRsi, static_cast<int32_t>(offset + 8 * k));
+    for (size_t k = 0; k < group_.inputs.size(); ++k) {
+      const int32_t by = static_cast<int32_t>(offset + 8 * k);
+      if (k < kRegisterPointers) {
+        e_.add_memory(kPointerRegister[k], kRsi, by);
+      } else {
+        e_.load_pointer(kRdi, kRsi, by);
+        e_.add_to_memory(kRsi, pointer_at(k), kRdi);
+      }
+    }
   }
 
   void body(int mask) {
+    inputs_left_ = group_.inputs.size();
+    written_ = 0;
     for (int i : group_.members) {
       const npu_instr& in = in_[i];
       int arg[3] = {0, 0, 0}, count = 0;
       each_argument(in, [&](int id) { arg[count++] = use(id, mask); });
       const int to = take(registers_of(i));
+      int temporaries[kMostTemporaries] = {};
+      const int wanted = temporaries_of(in);
+      for (int k = 0; k < wanted; ++k) temporaries[k] = take(free_values_);
       if (failed_) return;
       place_[i] = to;
-      emit(in, to, arg[0], arg[1], arg[2]);
+      emit_instruction(e_, in, in_[in.a].dtype, to, arg[0], arg[1], arg[2], temporaries, kSpareMask);
+      free_values_.insert(free_values_.end(), temporaries, temporaries + wanted);
       add_up(i, mask);
+      write(i, mask);
       each_argument(in, [&](int id) { release(id, i); });
       release(i, i);  // a value that nobody reads
     }
-    // Everything is loaded by now: an output may lie where an input does.
-    for (size_t k = 0; k < outputs_.size(); ++k) {
-      const int i = outputs_[k], pointer = kPointerRegister[group_.inputs.size() + k];
+    for (int i : outputs_) release(i, static_cast<int>(in_.size()));
+  }
+
+  // Writes what can be written: in order, and when everything is loaded, since an output may lie where an input does.
+  void write(int at, int mask) {
+    if (inputs_left_ != 0) return;
+    for (; written_ < outputs_.size() && outputs_[written_] <= at;) {
+      const int i = outputs_[written_];
+      const size_t number = group_.inputs.size() + written_;
+      const int to = pointer(number);
       if (in_[i].dtype == NPU_BOOL) {
         e_.keep_bytes(kSpare, ones_, place_[i]);
-        e_.store_bytes(pointer, kSpare, mask);
+        e_.store_bytes(to, kSpare, mask);
       } else if (form_ == Form::kStreaming && mask == 0) {
-        e_.stream(pointer, place_[i]);
+        e_.stream(to, place_[i]);
+      } else if (storage_of(layout_.storage, number) == kBFloat) {
+        to_bfloat(e_, kSpare, place_[i], kSpareMask);
+        e_.store_words(to, kSpare, mask);
+      } else if (storage_of(layout_.storage, number) == kHalf) {
+        e_.store_halves(to, place_[i], mask);
       } else {
-        e_.store(pointer, place_[i], mask);
+        e_.store(to, place_[i], mask);
       }
-    }
-    for (int i : outputs_) {
-      registers_of(i).push_back(place_[i]);
-      place_[i] = -1;
+      ++written_;
+      release(i, at);
     }
   }
 
   void release(int id, int at) {
-    if (place_[id] < 0 || last_[id] > at) return;
+    if (place_[id] < 0) return;
+    const bool again = !layout_.constants_in_registers &&
+                       std::find(group_.constants.begin(), group_.constants.end(), id) != group_.constants.end();
+    if (!again && last_[id] > at) return;
+    const auto waits = outputs_.begin() + static_cast<std::ptrdiff_t>(written_);
+    if (std::find(waits, outputs_.end(), id) != outputs_.end()) return;
     registers_of(id).push_back(place_[id]);
     place_[id] = -1;
   }
 
   void step() {
     add_to_inputs(offsetof(LoopArguments, step));
-    for (size_t k = 0; k < outputs_.size(); ++k)
-      e_.add(kPointerRegister[group_.inputs.size() + k], in_[outputs_[k]].dtype == NPU_BOOL ? 16 : 64);
-  }
-
-  // min and max of the processor return their second argument if either is NaN or both are zeros. The result is b
-  // where `nan`, an argument, is NaN.
-  void extreme(Encoder::Code code, int to, int a, int b, int nan) {
-    e_.op(code, to, b, a);
-    e_.op_imm(Encoder::kCompare, kSpareMask, nan, nan, 3);  // unordered
-    e_.op(Encoder::kMove, to, 0, b, kSpareMask);
-  }
-
-  void emit(const npu_instr& in, int to, int a, int b, int c) {
-    switch (in.op) {
-      case NPU_OP_ADD:
-        return e_.op(Encoder::kAdd, to, a, b);
-      case NPU_OP_SUB:
-        return e_.op(Encoder::kSub, to, a, b);
-      case NPU_OP_MUL:
-        return e_.op(Encoder::kMul, to, a, b);
-      case NPU_OP_DIV:
-        return e_.op(Encoder::kDiv, to, a, b);
-      case NPU_OP_FMA:
-        e_.op(Encoder::kMove, to, 0, c);
-        return e_.op(Encoder::kFma231, to, a, b);
-      case NPU_OP_MIN:
-        return extreme(Encoder::kMin, to, a, b, b);
-      case NPU_OP_MAX:
-        return extreme(Encoder::kMax, to, a, b, b);
-      case NPU_OP_FMIN:
-        return extreme(Encoder::kMin, to, a, b, a);
-      case NPU_OP_FMAX:
-        return extreme(Encoder::kMax, to, a, b, a);
-      case NPU_OP_NEG:
-        return e_.op_bits(Encoder::kXor, to, a, 0x80000000u);
-      case NPU_OP_ABS:
-        return e_.op_bits(Encoder::kAnd, to, a, 0x7fffffffu);
-      case NPU_OP_SQRT:
-        return e_.op(Encoder::kSqrt, to, 0, a);
-      case NPU_OP_RSQRT:
-        e_.op(Encoder::kSqrt, to, 0, a);
-        return e_.op(Encoder::kDiv, to, one_, to);
-      case NPU_OP_RECIPROCAL:
-        return e_.op(Encoder::kDiv, to, one_, a);
-      case NPU_OP_FLOOR:
-        return e_.op_imm(Encoder::kRound, to, 0, a, 9);
-      case NPU_OP_CEIL:
-        return e_.op_imm(Encoder::kRound, to, 0, a, 10);
-      case NPU_OP_TRUNC:
-        return e_.op_imm(Encoder::kRound, to, 0, a, 11);
-      case NPU_OP_ROUND:
-        return e_.op_imm(Encoder::kRound, to, 0, a, 8);
-      // The predicates of vcmpps that signal nothing.
-      case NPU_OP_EQ:
-        return e_.op_imm(Encoder::kCompare, to, a, b, 0);
-      case NPU_OP_NE:
-        return e_.op_imm(Encoder::kCompare, to, a, b, 4);
-      case NPU_OP_LT:
-        return e_.op_imm(Encoder::kCompare, to, a, b, 17);
-      case NPU_OP_LE:
-        return e_.op_imm(Encoder::kCompare, to, a, b, 18);
-      case NPU_OP_GT:
-        return e_.op_imm(Encoder::kCompare, to, a, b, 30);
-      case NPU_OP_GE:
-        return e_.op_imm(Encoder::kCompare, to, a, b, 29);
-      case NPU_OP_ISNAN:
-        return e_.op_imm(Encoder::kCompare, to, a, a, 3);
-      case NPU_OP_AND:
-        return e_.mask(Encoder::kMaskAnd, to, a, b);
-      case NPU_OP_OR:
-        return e_.mask(Encoder::kMaskOr, to, a, b);
-      case NPU_OP_XOR:
-        return e_.mask(Encoder::kMaskXor, to, a, b);
-      case NPU_OP_NOT:
-        return e_.mask(Encoder::kMaskNot, to, a, a);
-      case NPU_OP_WHERE:
-        return e_.op(Encoder::kBlend, to, c, b, a);
-      default:
-        return function(in.op, to, a);
+    for (size_t k = 0; k < outputs_.size(); ++k) {
+      const size_t number = group_.inputs.size() + k;
+      const bool flag = in_[outputs_[k]].dtype == NPU_BOOL, narrow = storage_of(layout_.storage, number) != kOwn;
+      const int8_t by = flag ? 16 : narrow ? 32 : 64;
+      if (number < kRegisterPointers)
+        e_.add(kPointerRegister[number], by);
+      else
+        e_.add_to_memory_number(kRsi, pointer_at(number), by);
     }
-  }
-
-  void function(int op, int to, int x) {
-    int temporaries[kMostTemporaries];
-    const int count = temporaries_of(op);
-    for (int k = 0; k < count; ++k) temporaries[k] = take(free_values_);
-    if (failed_) return;
-    emit_function(e_, op, to, x, temporaries, kSpareMask);
-    free_values_.insert(free_values_.end(), temporaries, temporaries + count);
   }
 
   const std::vector<npu_instr>& in_;
   const Group& group_;
   const Form form_;
-  const bool ahead_;
+  const Layout layout_;
   const std::vector<int> none_;
   const std::vector<int>&outputs_, &folds_;
   std::vector<int> sums_;  // registers, of each fold
   Encoder e_;
   std::vector<int> last_, place_;
   std::vector<int> free_values_, free_masks_;
-  int one_ = -1, ones_ = -1;
+  size_t inputs_left_ = 0, written_ = 0;  // inputs of the body to be loaded; outputs that are written
+  int ones_ = -1;
   bool failed_ = false;
 };
 
+std::unique_ptr<Code> make(const Group& group, Form form, uint64_t storage = 0) {
+  for (const bool in_registers : {true, false})
+    if (std::unique_ptr<Code> code = Compiler(group, form, {storage, in_registers}).run()) return code;
+  return nullptr;
+}
+
 }  // namespace
 
-bool compile(const std::vector<npu_instr>& in, Group& group, bool streams, bool ahead) {
+const Code* Group::variant(Form form, uint64_t storage) const {
+  return variants->find(form, storage, [&] { return make(*this, form, storage); });
+}
+
+bool compile(Group& group, bool streams) {
   if (group.constants.size() > kLoopConstants) return false;
-  group.code = Compiler(in, group, Form::kPlain, ahead).run();
+  group.code = make(group, Form::kPlain);
   if (!group.code) return false;
-  if (streams) group.streaming = Compiler(in, group, Form::kStreaming, ahead).run();
+  if (streams) group.streaming = make(group, Form::kStreaming);
   if (group.folds.empty()) return true;
-  group.folding = Compiler(in, group, Form::kFolding, ahead).run();
-  if (group.stored.empty()) group.columns = Compiler(in, group, Form::kColumns).run();
+  group.folding = make(group, Form::kFolding);
+  if (group.stored.empty()) group.columns = make(group, Form::kColumns);
   return group.folding != nullptr;
 }
 

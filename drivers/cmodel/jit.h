@@ -2,20 +2,22 @@
 // of one pass over the first cache per instruction. Needs AVX-512 and memory that may be executed; without either,
 // programs run instruction by instruction as ever. Results are the same bits.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "npu/program.h"
 
 namespace cmodel {
 
-constexpr int kLoopPointers = 12;   // inputs and outputs of a loop
-constexpr int kLoopConstants = 14;  // constants and parameters
+constexpr int kLoopPointers = 24;   // inputs and outputs of a loop
+constexpr int kLoopConstants = 32;  // constants and parameters
 
 // What a loop is called with. Inputs come first, then outputs.
 struct LoopArguments {
-  char* pointer[kLoopPointers];
+  char* pointer[kLoopPointers];  // changed by the loop
   int64_t step[kLoopPointers];   // of inputs, in bytes per 16 points: 0 for sixteen copies of one value
   int64_t ahead[kLoopPointers];  // of loaded inputs: bytes to what will be wanted soon, 0 if nothing is
   float constant[kLoopConstants];
@@ -41,6 +43,43 @@ class Code {
   void (*run_)(void*, void*, int64_t);
 };
 
+// How F32 values lie in memory, by pointer of a loop: two bits each, of which kOwn is all zeros.
+enum Storage : unsigned { kOwn = 0, kBFloat = 1, kHalf = 2 };
+inline Storage storage_of(uint64_t all, size_t pointer) {
+  return static_cast<Storage>(all >> (2 * pointer) & 3);
+}
+
+enum class Form : uint8_t { kPlain, kStreaming, kFolding, kColumns };
+
+// Loops over bf16 and f16 in memory: made when a command with such operands comes, since types travel in commands.
+class Variants {
+ public:
+  Variants() = default;
+  ~Variants();
+  Variants(const Variants&) = delete;
+  Variants& operator=(const Variants&) = delete;
+  // Null: there are many already, or no memory to execute. `make` is called once for each pair, under a lock.
+  template <class F>
+  const Code* find(Form form, uint64_t storage, F make);
+
+ private:
+  struct One {
+    Form form;
+    uint64_t storage;
+    std::unique_ptr<Code> code;
+    One* next;
+  };
+  static constexpr int kMost = 12;
+  One* look(Form form, uint64_t storage) const {
+    One* one = first_.load(std::memory_order_acquire);
+    while (one && (one->form != form || one->storage != storage)) one = one->next;
+    return one;
+  }
+  std::mutex making_;
+  std::atomic<One*> first_{nullptr};
+  int count_ = 0;
+};
+
 // Instructions that run as one loop. It runs at the position of its last member.
 struct Group {
   std::vector<int> members, inputs, constants, outputs;  // instructions; outputs are members that others read
@@ -54,13 +93,29 @@ struct Group {
   std::unique_ptr<Code> folding;
   // A third one for columns, if nothing else is written: sixteen of them at once, one folded point after the other.
   std::unique_ptr<Code> columns;
+  bool ahead = false;  // the loops fetch what lies ahead of their inputs
+  std::shared_ptr<const std::vector<npu_instr>> program;
+  std::unique_ptr<Variants> variants = std::make_unique<Variants>();
   int at() const { return members.back(); }
+  // The plain or the folding loop for operands that are stored this way.
+  const Code* variant(Form form, uint64_t storage) const;
 };
 
-bool can_compile();                               // on this processor
+bool can_compile();                               // on this processor, as long as the system allows it
 bool can_compile(const npu_instr& in, int type);  // `type`: of its first argument
 // Fills group.code and the other forms. False: more values at once than there are registers, or no memory to execute.
-// `streams`: the outputs may bypass the caches. `ahead`: the loops fetch what lies ahead of their inputs.
-bool compile(const std::vector<npu_instr>& in, Group& group, bool streams, bool ahead);
+// `streams`: the outputs may bypass the caches.
+bool compile(Group& group, bool streams);
+
+template <class F>
+const Code* Variants::find(Form form, uint64_t storage, F make) {
+  if (const One* one = look(form, storage)) return one->code.get();
+  std::lock_guard lock(making_);
+  if (const One* one = look(form, storage)) return one->code.get();
+  if (count_ == kMost) return nullptr;
+  ++count_;
+  first_.store(new One{form, storage, make(), first_.load(std::memory_order_relaxed)}, std::memory_order_release);
+  return look(form, storage)->code.get();
+}
 
 }  // namespace cmodel

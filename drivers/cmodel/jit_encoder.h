@@ -24,7 +24,8 @@ class Encoder {
       kAndNot{k0F, k66, 0xdf}, kAnd{k0F, k66, 0xdb}, kOr{k0F, k66, 0xeb}, kFma231{k0F38, k66, 0xb8},
       kFma213{k0F38, k66, 0xa8}, kFnma231{k0F38, k66, 0xbc}, kScale{k0F38, k66, 0x2c}, kBlend{k0F38, k66, 0x65},
       kRound{k0F3A, k66, 0x08}, kCompare{k0F, kNo, 0xc2}, kToInt{k0F, kF3, 0x5b}, kPermute{k0F38, k66, 0x16},
-      kBroadcast{k0F38, k66, 0x18};
+      kBroadcast{k0F38, k66, 0x18}, kIntAdd{k0F, k66, 0xfe}, kIntSub{k0F, k66, 0xfa}, kFromInt{k0F, kNo, 0x5b},
+      kFromHalf{k0F38, k66, 0x13};
   // Into mask registers: where all bits of first & second are 0; the highest bits of `second`.
   static constexpr Code kTestNone{k0F38, kF3, 0x27}, kSigns{k0F38, kF3, 0x39};
 
@@ -39,23 +40,31 @@ class Encoder {
     byte(imm);
   }
   // The second argument is one number for all, or sixteen floats of a table, behind the code.
-  void op_number(Code code, int reg, int first, float number) {
+  void op_number(Code code, int reg, int first, float number, int mask = 0) {
     uint32_t bits;
     std::memcpy(&bits, &number, sizeof bits);
-    op_bits(code, reg, first, bits);
+    op_bits(code, reg, first, bits, mask);
   }
-  void op_bits(Code code, int reg, int first, uint32_t bits) {
+  void op_bits(Code code, int reg, int first, uint32_t bits, int mask = 0) {
     const auto found = std::find(numbers_.begin(), numbers_.end(), bits);
     const size_t at = static_cast<size_t>(found - numbers_.begin());
     if (found == numbers_.end()) numbers_.push_back(bits);
     // vbroadcastss takes one number as it is.
-    behind(code, reg, first, code.opcode != kBroadcast.opcode, {0, 4 * at, false});
+    behind(code, reg, first, mask, code.opcode != kBroadcast.opcode, {0, 4 * at, false});
   }
   void op_table(Code code, int reg, int first, const float* table) {
     const auto found = std::find(tables_.begin(), tables_.end(), table);
     const size_t at = static_cast<size_t>(found - tables_.begin());
     if (found == tables_.end()) tables_.push_back(table);
-    behind(code, reg, first, false, {0, 64 * at, true});
+    behind(code, reg, first, 0, false, {0, 64 * at, true});
+  }
+
+  enum Shift : uint8_t { kRight = 2, kRightSigned = 4, kLeft = 6 };
+  void shift(Shift how, int reg, int from, uint8_t by) {
+    evex(k0F, k66, how, reg, from, 0, false, 2);
+    byte(0x72);
+    modrm_reg(how, from);
+    byte(by);
   }
 
   // Sixteen floats, or sixteen bytes, at the address in general register `base`.
@@ -66,6 +75,20 @@ class Encoder {
   void store_at(int base, int32_t offset, int reg) { memory(k0F, kNo, 0x11, reg, base, offset, 0, false, 2); }
   void load_bytes(int reg, int base, int mask) { memory(k0F, kF2, 0x6f, reg, base, 0, mask, true, 0); }
   void store_bytes(int base, int reg, int mask) { memory(k0F, kF2, 0x7f, reg, base, 0, mask, false, 0); }
+  // Sixteen numbers of 16 bits: as whole numbers, or F16 to and from F32.
+  void load_words(int reg, int base, int mask) { memory(k0F38, k66, 0x33, reg, base, 0, mask, true, 2); }
+  void store_words(int base, int reg, int mask) { memory(k0F38, kF3, 0x33, reg, base, 0, mask, false, 2); }
+  void load_halves(int reg, int base, int mask) { memory(k0F38, k66, 0x13, reg, base, 0, mask, true, 2); }
+  void store_halves(int base, int reg, int mask) {
+    memory(k0F3A, k66, 0x1d, reg, base, 0, mask, false, 2);
+    byte(0);  // to the nearest
+  }
+  void to_halves(int reg, int from) {
+    evex(k0F3A, k66, from, 0, reg, 0, false, 2);
+    byte(0x1d);
+    modrm_reg(from, reg);
+    byte(0);
+  }
   void broadcast(int reg, int base, int32_t offset) { memory(k0F38, k66, 0x18, reg, base, offset, 0, false, 2); }
   // The same 32 bits in all sixteen places. Changes rdi.
   void broadcast_bits(int reg, uint32_t bits) {
@@ -102,6 +125,15 @@ class Encoder {
   void add_memory(int reg, int base, int32_t offset) {  // add reg, [base + offset]
     bytes({static_cast<uint8_t>(0x48 | (reg >> 3) << 2 | base >> 3), 0x03});
     modrm_memory(reg, base, offset);
+  }
+  void add_to_memory(int base, int32_t offset, int reg) {  // add [base + offset], reg
+    bytes({static_cast<uint8_t>(0x48 | (reg >> 3) << 2 | base >> 3), 0x01});
+    modrm_memory(reg, base, offset);
+  }
+  void add_to_memory_number(int base, int32_t offset, int8_t by) {
+    bytes({static_cast<uint8_t>(0x48 | base >> 3), 0x83});
+    modrm_memory(0, base, offset);
+    byte(static_cast<uint8_t>(by));
   }
   void prefetch(int base, int index) {  // [base + index], into the second cache
     bytes({static_cast<uint8_t>(0x40 | (index >> 3) << 1 | base >> 3), 0x0f, 0x18, 0x54,
@@ -169,8 +201,8 @@ class Encoder {
     size_t from, offset;
     bool table;
   };
-  void behind(Code code_of, int reg, int first, bool one, Behind where) {
-    evex(code_of.map, code_of.prefix, reg, first, 0, 0, false, 2, one);
+  void behind(Code code_of, int reg, int first, int mask, bool one, Behind where) {
+    evex(code_of.map, code_of.prefix, reg, first, 0, mask, false, 2, one);
     byte(code_of.opcode);
     byte(static_cast<uint8_t>((reg & 7) << 3 | 5));
     where.from = code.size();

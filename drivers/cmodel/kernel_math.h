@@ -1,6 +1,6 @@
-// Functions of one F32 value without branches, so that loops over them become SIMD code. Errors are below 1.5 units in
-// the last place; infinities, NaNs, signed zeros and subnormal results come out as in libm. Coefficients are minimax
-// fits. Included once per instruction set level, inside that level's namespace.
+// Functions of one F32 value without branches or loops, so that loops over them become SIMD code. Errors are below 1.5
+// units in the last place; infinities, NaNs, signed zeros and subnormal results come out as in libm. Coefficients are
+// minimax fits. Included once per instruction set level, inside that level's namespace.
 
 #ifdef __FMA__
 inline float madd(float a, float b, float c) {
@@ -83,22 +83,22 @@ inline float expm1_f(float x) {
 }
 
 inline float log_f(float x) {
-  bool tiny = x < 1.17549435e-38f;
+  bool tiny = x < kLeastNormal;
   float y = tiny ? x * 8388608.0f : x;
   int32_t i = static_cast<int32_t>(static_cast<uint32_t>(bits_of(y)) -
-                                   0x3f3504f3u);  // the significand ends up in [sqrt(1/2), sqrt(2))
+                                   kRootHalf);  // the significand ends up in [sqrt(1/2), sqrt(2))
   int32_t e = i >> 23;
   float f = float_of(static_cast<int32_t>(static_cast<uint32_t>(bits_of(y)) - (static_cast<uint32_t>(e) << 23))) - 1.0f;
   float n = static_cast<float>(e - (tiny ? 23 : 0));
-  float p = 6.746551628e-02f;
-  p = madd(p, f, -1.167562817e-01f);
-  p = madd(p, f, 1.188819036e-01f);
-  p = madd(p, f, -1.240559455e-01f);
-  p = madd(p, f, 1.421954904e-01f);
-  p = madd(p, f, -1.666799543e-01f);
-  p = madd(p, f, 2.000211883e-01f);
-  p = madd(p, f, -2.500000961e-01f);
-  p = madd(p, f, 3.333331260e-01f);
+  float p = kLogSeries[0];
+  p = madd(p, f, kLogSeries[1]);
+  p = madd(p, f, kLogSeries[2]);
+  p = madd(p, f, kLogSeries[3]);
+  p = madd(p, f, kLogSeries[4]);
+  p = madd(p, f, kLogSeries[5]);
+  p = madd(p, f, kLogSeries[6]);
+  p = madd(p, f, kLogSeries[7]);
+  p = madd(p, f, kLogSeries[8]);
   float z = f * f;
   float r = p * f * z;
   r = madd(n, kLn2Low, r);
@@ -120,18 +120,19 @@ inline float log1p_f(float x) {
 
 inline float tanh_f(float x) {
   float z = x * x;
-  float p = 2.097714147e-03f;
-  p = madd(p, z, -8.128992007e-03f);
-  p = madd(p, z, 2.168163893e-02f);
-  p = madd(p, z, -5.394339903e-02f);
-  p = madd(p, z, 1.333318053e-01f);
-  p = madd(p, z, -3.333333019e-01f);
+  float p = kTanhSeries[0];
+  p = madd(p, z, kTanhSeries[1]);
+  p = madd(p, z, kTanhSeries[2]);
+  p = madd(p, z, kTanhSeries[3]);
+  p = madd(p, z, kTanhSeries[4]);
+  p = madd(p, z, kTanhSeries[5]);
   float near = madd(p * z, x, x);
   float t = __builtin_fabsf(x);
-  float e = exp_inside(t < 20.0f ? -2.0f * t : -40.0f);
+  float y = -2.0f * t;
+  float e = exp_inside(y > kTanhLowest ? y : kTanhLowest);
   float far = (1.0f - e) / (1.0f + e);
   far = x == x ? far : x;
-  return t < 0.64f ? near : __builtin_copysignf(far, x);
+  return t < kTanhNear ? near : __builtin_copysignf(far, x);
 }
 
 inline float sigmoid_f(float x) {

@@ -86,7 +86,10 @@ bool only_loop(const Job& job, const Plan& plan, const Space& space) {
     if (op.step != Step::kLoad && op.step != Step::kStore) return false;
     const int dtype = op.step == Step::kLoad ? op.dtype : plan.ops[op.a].dtype;
     const int64_t stride = space.stride[space.rank - 1][op.view];
-    if (stride != 0 && (stride != 1 || job.operands[op.imm].dtype != dtype)) return false;
+    const int stored = job.operands[op.imm].dtype;
+    const bool converts = (stored == NPU_BF16 || stored == NPU_F16) && dtype == NPU_F32 &&
+                          (op.step == Step::kLoad ? op.in_loops : plan.ops[op.a].only_stored);
+    if (stride != 0 && (stride != 1 || (stored != dtype && !converts))) return false;
   }
   return loops == 1;
 }
@@ -99,7 +102,9 @@ int first_store(const Plan& plan) {
 
 }  // namespace
 
-bool run_map(const Job& job, Failure& failure) {
+bool run_map(const Job& given, Failure& failure) {
+  Job own;
+  const Job& job = with_plan(given, own);
   const Plan& plan = *job.program->plan;
   if (plan.direct.kind != Direct::kNot && (run_direct(job, plan.direct) || run_direct_rows(job, plan.direct)))
     return true;

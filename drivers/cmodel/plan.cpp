@@ -46,17 +46,33 @@ static int passes(const Plan& plan) {
 std::shared_ptr<const Plan> make_plan(const npu::Program& program) {
   auto plan = std::make_shared<Plan>();
   Planner(program.instrs, program.consts, *plan).run();
-  if (passes(*plan) < 2) return plan;
-  const std::vector<npu_instr> ordered = stores_last(program.instrs);
+  const std::vector<npu_instr> ordered = sinks_last(program.instrs);
   auto compiled = std::make_shared<Plan>();
   compiled->groups = find_groups(ordered);
   if (compiled->groups.empty()) return plan;
   Planner(ordered, program.consts, *compiled).run();
   // What a norm takes per row (rsqrt of a variance) is cheap outside a loop and costly in it.
-  const int gain = passes(*plan) - passes(*compiled);
+  const int before = passes(*plan), gain = before - passes(*compiled);
   const bool norm =
       std::any_of(plan->ops.begin(), plan->ops.end(), [](const Op& op) { return op.step == Step::kNormalize; });
-  return gain > (norm ? 4 : 0) ? compiled : plan;
+  if (before > 1 && gain > (norm ? 4 : 0)) return compiled;
+  // bf16 and f16 have to be converted anyway, which a loop does on the way.
+  plan->narrow = std::make_shared<const Program>(Program{npu::Program{}, std::move(compiled)});
+  return plan;
+}
+
+const Job& with_plan(const Job& job, Job& own) {
+  const Plan& plan = *job.program->plan;
+  if (!plan.narrow) return job;
+  for (const View& view : plan.views) {
+    if (view.kind != View::kOperand) continue;
+    const int dtype = job.operands[view.number].dtype;
+    if (dtype != NPU_BF16 && dtype != NPU_F16) continue;
+    own = job;
+    own.program = plan.narrow.get();
+    return own;
+  }
+  return job;
 }
 
 }  // namespace cmodel

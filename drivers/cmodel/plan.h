@@ -2,9 +2,11 @@
 // one instruction between loads and a store. Commands add sizes and addresses; nothing here depends on them.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "drivers/cmodel/jit.h"
+#include "drivers/cmodel/job.h"
 #include "drivers/cmodel/kernels.h"
 #include "npu/program.h"
 #include "support/program.h"
@@ -37,19 +39,24 @@ struct Op {
   uint8_t op = 0;
   uint8_t dtype = 0;  // of the value defined
   uint8_t flags = 0;
-  uint8_t used = 0;         // bits of the arguments that the kernel reads
-  bool keeps_raw = true;    // a load may hand out a pointer into memory: nothing overwrites it before its last use
-  bool fused = false;       // the kernel computes an argument of the instruction too
-  bool address = false;     // a sum that only load_at and store_at read, as their offset
-  bool last_load = false;   // of several loads of its operand: this row's data is not needed any more
-  bool row_buffer = false;  // Plan::row_operand as it is between two segments
+  uint8_t used = 0;          // bits of the arguments that the kernel reads
+  bool fused = false;        // the kernel computes an argument of the instruction too
+  bool address = false;      // a sum that only load_at and store_at read, as their offset
+  bool in_loops = false;     // nothing but compiled loops reads this load, so that they can convert it
+  bool only_stored = false;  // nothing but one store reads this value of a compiled loop
+  bool last_load = false;    // of several loads of its operand: this row's data is not needed any more
+  bool row_buffer = false;   // Plan::row_operand as it is between two segments
   int16_t slot = kNone;
   int16_t view = kNone;   // number in Plan::views: where the operand (or the coordinate) lies
   int16_t store = kNone;  // the store that can take this value straight from the kernel
   uint16_t a = 0, b = 0, c = 0, mask = NPU_NO_VALUE;
   uint16_t d = 0, e = 0;  // kNormalize, kPhilox, kGroup
   uint32_t imm = 0;
-  int cost = 0;  // of an invariant: its part of Plan::each_cost
+  // Operands, by bit: a load may hand out a pointer into memory, and a kernel write straight to the memory of `store`,
+  // unless that is the memory of one of these.
+  uint64_t overwritten = 0;       // stored to before the last use of a load
+  uint64_t loaded_meanwhile = 0;  // between the kernel and its store
+  int cost = 0;                   // of an invariant: its part of Plan::each_cost
   Kernel kernel = nullptr;
 };
 
@@ -110,10 +117,14 @@ struct Plan {
   int slots = 0;
   bool stores_at = false;
   bool indexes = false;  // some value is a coordinate
-  bool hazards = false;  // some op has keeps_raw == false
   int each_cost = 0;     // picoseconds per point, roughly
   Direct direct;
   std::vector<uint64_t> consts;
+  // The same program with compiled loops, for commands with bf16 or f16 operands; null: this plan serves them as well.
+  std::shared_ptr<const Program> narrow;
 };
+
+// The job itself, or one with the plan for its types in `own`.
+const Job& with_plan(const Job& job, Job& own);
 
 }  // namespace cmodel

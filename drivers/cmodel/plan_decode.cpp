@@ -165,6 +165,20 @@ void Planner::place_groups() {
       plan_.ops[i].slot = static_cast<int16_t>(plan_.slots++);
     }
   }
+  if (plan_.groups.empty()) return;
+  std::vector<int> uses(in_.size()), others(in_.size()), stores(in_.size());
+  for (size_t i = 0; i < in_.size(); ++i)
+    each_argument(in_[i], [&](uint16_t id) {
+      const bool loop = group_of_[i] != kNone || (in_[i].op == NPU_OP_FOLD && plan_.ops[i].step == Step::kNothing);
+      ++uses[id];
+      if (!loop) ++others[id];
+      if (in_[i].op == NPU_OP_STORE && in_[i].a == id) ++stores[id];
+    });
+  for (size_t i = 0; i < in_.size(); ++i) {
+    const bool plain = in_[i].op == NPU_OP_LOAD && in_[i].dtype == NPU_F32 && in_[i].mask == NPU_NO_VALUE;
+    plan_.ops[i].in_loops = plain && others[i] == 0;
+    plan_.ops[i].only_stored = group_of_[i] != kNone && uses[i] == 1 && stores[i] == 1;
+  }
 }
 
 }  // namespace cmodel

@@ -25,7 +25,11 @@ bool is_constant(const npu_instr& in) {
 class Builder {
  public:
   explicit Builder(const std::vector<npu_instr>& in)
-      : in_(in), member_(in.size()), placed_(in.size()), uses_(in.size()) {
+      : program_(std::make_shared<const std::vector<npu_instr>>(in)),
+        in_(*program_),
+        member_(in.size()),
+        placed_(in.size()),
+        uses_(in.size()) {
     for (size_t i = 0; i < in.size(); ++i)
       each_argument(in[i], [&](uint16_t id) { uses_[id].push_back(static_cast<int>(i)); });
     segments_ = std::count_if(in.begin(), in.end(), [](const npu_instr& i) { return i.op == NPU_OP_SEGMENT; });
@@ -38,6 +42,7 @@ class Builder {
       if (in.op == NPU_OP_SEGMENT) {
         close();
         each = in.imm == NPU_SEGMENT_EACH;
+        find_folds(i);
       }
       if (!each) continue;
       if (in.dtype != NPU_DTYPE_NONE && in.a != NPU_NO_VALUE && in.mask == NPU_NO_VALUE &&
@@ -47,53 +52,72 @@ class Builder {
         member_[i] = true;
         continue;
       }
-      // Folds read what they fold when the segment is through. What an open loop loads it can add up, too.
-      if (in.op == NPU_OP_FOLD && npu::fold_kind(in) == NPU_FOLD_SUM && in.dtype == NPU_F32 &&
-          in.mask == NPU_NO_VALUE && (member_[in.a] || loaded(in.a))) {
-        folds_.push_back(static_cast<int>(i));
-        continue;
-      }
-      // The open group runs where its last member stands; what reads one of its values has to come behind that.
-      each_argument(in, [&](uint16_t id) { read_ |= member_[id] != 0; });
+      // The open group runs where its last member stands; what reads one of its values has to come behind that. Folds
+      // read what they fold when the segment is through.
+      if (in.op != NPU_OP_FOLD) each_argument(in, [&](uint16_t id) { read_ |= member_[id] != 0; });
     }
     close();
     return std::move(groups_);
   }
 
  private:
-  bool loaded(int id) const {
-    if (in_[id].op != NPU_OP_LOAD || in_[id].dtype != NPU_F32) return false;
-    return std::any_of(uses_[id].begin(), uses_[id].end(), [&](int user) { return member_[user] != 0; });
+  // The sums of the segment that begins at `from`. What a loop computes or loads it can add up, too.
+  void find_folds(size_t from) {
+    folds_.clear();
+    for (size_t i = from + 1; i < in_.size() && in_[i].op != NPU_OP_SEGMENT; ++i) {
+      const npu_instr& in = in_[i];
+      if (in.op == NPU_OP_FOLD && npu::fold_kind(in) == NPU_FOLD_SUM && in.dtype == NPU_F32 &&
+          in.mask == NPU_NO_VALUE && in.a > from)
+        folds_.push_back(static_cast<int>(i));
+    }
   }
 
   void close() {
     for (int i : open_) member_[i] = false;
     build(open_);
     open_.clear();
-    folds_.clear();
     read_ = false;
   }
 
-  // One loop, or two if it has too many values for one.
-  void build(const std::vector<int>& members) {
+  // One loop, or several if it has too many values for one: the longest that can be made, then the rest.
+  void build(std::vector<int> members) {
+    while (!members.empty() && can_compile()) {
+      size_t count = members.size(), least = 0;
+      if (!make(members)) {
+        size_t fails = count;
+        while (fails - least > 1) {
+          const size_t middle = (least + fails) / 2;
+          (fits({members.begin(), members.begin() + static_cast<std::ptrdiff_t>(middle)}) ? least : fails) = middle;
+        }
+        count = std::max<size_t>(least, 1);
+        make({members.begin(), members.begin() + static_cast<std::ptrdiff_t>(count)});
+      }
+      members.erase(members.begin(), members.begin() + static_cast<std::ptrdiff_t>(count));
+    }
+  }
+
+  bool fits(const std::vector<int>& members) const {
+    Group group = group_of(members);
+    return compile(group, false);
+  }
+
+  // False: more than one loop can hold.
+  bool make(const std::vector<int>& members) {
     Group group = group_of(members);
     // One instruction is as fast without a loop, unless the loop can stream what later segments do not read.
     const bool streams = can_stream(group);
-    if (members.size() + group.folds.size() < 2 && !(streams && segments_ > 1)) return;
-    if (compile(in_, group, streams, segments_ > 1)) {
-      for (int i : group.folds) placed_[i] = true;
-      groups_.push_back(std::move(group));
-      return;
-    }
-    if (members.size() < 2) return;
-    const auto middle = members.begin() + static_cast<std::ptrdiff_t>(members.size() / 2);
-    build({members.begin(), middle});
-    build({middle, members.end()});
+    if (members.size() + group.folds.size() < 2 && !(streams && segments_ > 1)) return true;
+    if (!compile(group, streams)) return false;
+    for (int i : group.folds) placed_[i] = true;
+    groups_.push_back(std::move(group));
+    return true;
   }
 
   Group group_of(const std::vector<int>& members) const {
     Group group;
     group.members = members;
+    group.program = program_;
+    group.ahead = segments_ > 1;
     auto has = [](const std::vector<int>& list, int id) {
       return std::find(list.begin(), list.end(), id) != list.end();
     };
@@ -105,8 +129,11 @@ class Builder {
     for (int i : members)
       if (std::any_of(uses_[i].begin(), uses_[i].end(), [&](int user) { return !has(members, user); }))
         group.outputs.push_back(i);
-    for (int i : folds_)
-      if (!placed_[i] && (has(members, in_[i].a) || has(group.inputs, in_[i].a))) group.folds.push_back(i);
+    for (int i : folds_) {
+      const int id = in_[i].a;
+      if (!placed_[i] && (has(members, id) || (in_[id].op == NPU_OP_LOAD && has(group.inputs, id))))
+        group.folds.push_back(i);
+    }
     // Of two outputs that are stored to one place, the one that is stored last stays.
     std::stable_sort(group.outputs.begin(), group.outputs.end(), [&](int a, int b) { return stored(a) < stored(b); });
     // What only sums read need not be written down.
@@ -130,6 +157,7 @@ class Builder {
     return static_cast<int>(in_.size());
   }
 
+  const std::shared_ptr<const std::vector<npu_instr>> program_;
   const std::vector<npu_instr>& in_;
   std::vector<char> member_, placed_;
   std::vector<std::vector<int>> uses_;
@@ -141,25 +169,33 @@ class Builder {
 
 }  // namespace
 
-std::vector<npu_instr> stores_last(const std::vector<npu_instr>& in) {
-  if (std::count_if(in.begin(), in.end(), [](const npu_instr& i) { return i.op == NPU_OP_SEGMENT; }) != 1) return in;
-  // Not a store whose operand is loaded again behind it.
-  std::vector<char> stays(NPU_MAX_OPERANDS), stored(NPU_MAX_OPERANDS);
-  for (const npu_instr& i : in) {
-    if (i.op == NPU_OP_STORE) stored[i.imm] = true;
-    if (is_load(i) && stored[i.imm]) stays[i.imm] = true;
-  }
+std::vector<npu_instr> sinks_last(const std::vector<npu_instr>& in) {
   std::vector<npu_instr> out;
   std::vector<uint16_t> place(in.size());
-  for (const bool last : {false, true})
-    for (size_t i = 0; i < in.size(); ++i) {
-      if ((in[i].op == NPU_OP_STORE && !stays[in[i].imm]) != last) continue;
-      place[i] = static_cast<uint16_t>(out.size());
-      out.push_back(in[i]);
-      npu_instr& moved = out.back();
-      for (uint16_t* id : {&moved.a, &moved.b, &moved.c, &moved.mask})
-        if (*id != NPU_NO_VALUE) *id = place[*id];
+  for (size_t begin = 0, end = 0; begin < in.size(); begin = end) {
+    end = begin + 1;
+    while (end < in.size() && in[end].op != NPU_OP_SEGMENT) ++end;
+    // Not a store whose operand is loaded again behind it.
+    std::vector<char> stays(NPU_MAX_OPERANDS), stored(NPU_MAX_OPERANDS);
+    for (size_t i = begin; i < end; ++i) {
+      if (in[i].op == NPU_OP_STORE) stored[in[i].imm] = true;
+      if (is_load(in[i]) && stored[in[i].imm]) stays[in[i].imm] = true;
     }
+    const bool each = in[begin].imm == NPU_SEGMENT_EACH;
+    const auto is_last = [&](const npu_instr& i) {
+      if (i.op == NPU_OP_GET) return each && i.a >= begin;
+      return each && (i.op == NPU_OP_FOLD || (i.op == NPU_OP_STORE && !stays[i.imm]));
+    };
+    for (const bool last : {false, true})
+      for (size_t i = begin; i < end; ++i) {
+        if (is_last(in[i]) != last) continue;
+        place[i] = static_cast<uint16_t>(out.size());
+        out.push_back(in[i]);
+        npu_instr& moved = out.back();
+        for (uint16_t* id : {&moved.a, &moved.b, &moved.c, &moved.mask})
+          if (*id != NPU_NO_VALUE) *id = place[*id];
+      }
+  }
   return out;
 }
 

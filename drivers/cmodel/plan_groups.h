@@ -5,8 +5,9 @@
 
 namespace cmodel {
 
-// The instructions with stores moved behind everything else, where no load can tell. Programs of several segments stay.
-std::vector<npu_instr> stores_last(const std::vector<npu_instr>& in);
+// The instructions with what ends a value, stores and folds, moved behind everything else of its segment, where no load
+// can tell: so that it does not come between members of a loop.
+std::vector<npu_instr> sinks_last(const std::vector<npu_instr>& in);
 
 // The compiled loops of the each segments of a program that scatters and scans nothing.
 std::vector<Group> find_groups(const std::vector<npu_instr>& in);

@@ -55,48 +55,54 @@ void Planner::find_addresses(const Segment& segment) {
   }
 }
 
-// Which kernels may write straight to the output, and which loads may hand out pointers into memory.
+// Which kernels may write straight to the output, and which loads may hand out pointers into memory. Operands that are
+// one and the same memory show in a command only, so here stand the numbers of those that must not be.
 void Planner::find_hazards(Segment& segment) {
-  std::vector<int> writes;  // when memory changes
+  struct Write {
+    int when, store;
+  };
+  std::vector<Write> writes;
+  const auto bit = [&](int i) { return uint64_t{1} << in_[i].imm; };
   for (int i = segment.begin; i < segment.end; ++i) {
     const npu_instr& in = in_[i];
     if (in.op != NPU_OP_STORE && in.op != NPU_OP_STORE_AT) continue;
-    int when = i;
-    if (in.op == NPU_OP_STORE && in.mask == NPU_NO_VALUE && in.a >= segment.begin) {
-      Op& value = plan_.ops[in.a];
-      const int from = defined_at(in.a);
-      const bool writes_out = value.step == Step::kCompute || value.step == Step::kNormalize ||
-                              value.step == Step::kLoadAt || group_of_[in.a] != kNone;
-      bool quiet = writes_out && value.store == kNone;
-      for (int k = from + 1; k < i && quiet; ++k)
-        quiet = in_[k].op != NPU_OP_LOAD && in_[k].op != NPU_OP_LOAD_AT && in_[k].op != NPU_OP_STORE_AT &&
-                !(in_[k].op == NPU_OP_STORE && in_[k].imm == in.imm);
-      if (quiet) {
-        value.store = static_cast<int16_t>(i);
-        when = from;
-      }
+    writes.push_back({i, i});
+    if (in.op == NPU_OP_STORE_AT || in.mask != NPU_NO_VALUE || in.a < segment.begin) continue;
+    Op& value = plan_.ops[in.a];
+    const int from = defined_at(in.a);
+    const bool writes_out = value.step == Step::kCompute || value.step == Step::kNormalize ||
+                            value.step == Step::kLoadAt || group_of_[in.a] != kNone;
+    bool quiet = writes_out && value.store == kNone;
+    uint64_t loaded = 0;
+    for (int k = from + 1; k < i && quiet; ++k) {
+      if (in_[k].op == NPU_OP_LOAD || in_[k].op == NPU_OP_LOAD_AT) loaded |= bit(k);
+      quiet = in_[k].op != NPU_OP_STORE_AT && !(in_[k].op == NPU_OP_STORE && in_[k].imm == in.imm);
     }
-    writes.push_back(when);
+    if (!quiet || (loaded & bit(i))) continue;
+    value.store = static_cast<int16_t>(i);
+    value.loaded_meanwhile = loaded;
+    writes.push_back({from, i});
   }
   for (int i = segment.begin; i < segment.end; ++i) {
     if (in_[i].op != NPU_OP_LOAD && in_[i].op != NPU_OP_LOAD_AT) continue;
-    for (int when : writes)
-      if (when > i && when < last_[i]) plan_.ops[i].keeps_raw = false;
-    plan_.hazards |= !plan_.ops[i].keeps_raw;
+    for (const Write& write : writes)
+      if (write.when > i && write.when < last_[i]) plan_.ops[i].overwritten |= bit(write.store);
   }
   // A value that went straight to memory must not be overwritten there while it is still read.
   for (int i = segment.begin; i < segment.end; ++i) {
     const int store = plan_.ops[i].store;
     if (store == kNone) continue;
-    for (int when : writes)
-      if (when > defined_at(i) && when < last_[i] && when != store) plan_.ops[i].store = kNone;
+    for (const Write& write : writes)
+      if (write.when > defined_at(i) && write.when < last_[i] && write.store != store &&
+          in_[write.store].imm == in_[store].imm)
+        plan_.ops[i].store = kNone;
   }
 }
 
 // Values of a row are read by later segments, which may store over what they were loaded from.
 void Planner::hold_loads(const Segment& segment) {
   for (int i = segment.begin; i < segment.end; ++i)
-    if (in_[i].op == NPU_OP_LOAD || in_[i].op == NPU_OP_LOAD_AT) plan_.ops[i].keeps_raw = false;
+    if (in_[i].op == NPU_OP_LOAD || in_[i].op == NPU_OP_LOAD_AT) plan_.ops[i].overwritten = ~uint64_t{0};
 }
 
 // Values live from their definition to their last use; a slot is free again for the instruction behind that. Values

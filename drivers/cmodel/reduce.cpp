@@ -165,7 +165,8 @@ bool Reduce::lies_dense(int view) const {
 
 bool run_reduce(const Job& job, Failure& failure) {
   FailureSink sink;
-  Reduce(job, sink).run();
+  Job own;
+  Reduce(with_plan(job, own), sink).run();
   return sink.finish(failure);
 }
 

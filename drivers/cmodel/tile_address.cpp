@@ -146,7 +146,7 @@ void load_at(Frame& f, int i, const Tile& tile) {
   const int64_t base = t.offset[op.view];
   const bool same = p.operand->dtype == op.dtype;
   const bool all = !mask.ptr || mask.uniform;
-  if (all && offset.one && t.rows == 1 && p.col_stride == 1 && same && op.keeps_raw) {
+  if (all && offset.one && t.rows == 1 && p.col_stride == 1 && same && op.overwritten == 0) {
     // One piece of memory: nothing to copy.
     const int64_t first = plus(base, *offset.row(0));
     if (bounds.holds(first) && bounds.holds(plus(first, t.cols - 1))) {

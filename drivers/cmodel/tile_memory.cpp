@@ -48,7 +48,18 @@ bool is_dense(const Place& p, const Tile& t) {
   return p.col_stride == 1 && (t.rows == 1 || p.row_stride == t.cols);
 }
 
-bool aliases_store(const Frame& f, const Operand& operand) {
+bool is_narrow(int dtype) {
+  return dtype == NPU_BF16 || dtype == NPU_F16;
+}
+
+// Is this the memory of one of these operands? All of them may stand for later segments, of which each store counts.
+bool is_one_of(const Frame& f, uint64_t operands, const Operand& operand) {
+  if (operands == 0) return false;
+  if (operands != ~uint64_t{0}) {
+    for (uint64_t rest = operands; rest != 0; rest &= rest - 1)
+      if (f.job->operands[__builtin_ctzll(rest)].ptr == operand.ptr) return true;
+    return false;
+  }
   for (const Op& op : f.plan->ops)
     if ((op.step == Step::kStore || op.step == Step::kStoreAt) && f.job->operands[op.imm].ptr == operand.ptr)
       return true;
@@ -64,7 +75,7 @@ void fetch(Frame& f, int i, const Op& op, const Place& p, const Tile& t) {
     return;
   }
   char* slot = f.slot(op.slot);
-  const bool raw = from == op.dtype && (op.keeps_raw || !aliases_store(f, *p.operand));
+  const bool raw = from == op.dtype && !is_one_of(f, op.overwritten, *p.operand);
   if (t.rows > 1 && t.cols > 1 && (p.row_stride == 0 || p.col_stride == 0)) {
     // One value per row, or one row for all.
     const bool rows = p.col_stride == 0;
@@ -84,6 +95,10 @@ void fetch(Frame& f, int i, const Op& op, const Place& p, const Tile& t) {
   if (is_dense(p, t)) {
     if (raw) {
       f.val[i] = {p.at, false};
+      return;
+    }
+    if (op.in_loops && is_narrow(from) && !is_one_of(f, op.overwritten, *p.operand)) {
+      f.val[i] = {p.at, false, kBoth, static_cast<uint8_t>(from)};
       return;
     }
     convert(slot, p.at, t.n);
@@ -157,10 +172,28 @@ void masked_load(Frame& f, int i, const Op& op, const Tile& t) {
 
 }  // namespace
 
+void widen(Frame& f, int id, const Tile& t) {
+  const Ref ref = f.val[id];
+  if (ref.stored == 0) return;
+  char* slot = f.slot(f.plan->ops[id].slot);
+  f.k->convert[ref.stored][NPU_F32](slot, ref.ptr, t.n);
+  f.val[id] = {slot, false};
+}
+
+char* narrow_target(Frame& f, const Op& op, const Tile& t) {
+  if (!op.only_stored || op.dtype != NPU_F32 || op.store == kNone || !f.direct_stores) return nullptr;
+  const Op& store = f.plan->ops[op.store];
+  if (streams_to(f, store) || (store.row_buffer && f.row_buffer)) return nullptr;
+  const Place p = place(f, store, t);
+  return is_narrow(p.operand->dtype) && is_dense(p, t) && !is_one_of(f, op.loaded_meanwhile, *p.operand) ? p.at
+                                                                                                         : nullptr;
+}
+
 char* direct_target(Frame& f, const Op& op, const Tile& t) {
   const Op& store = f.plan->ops[op.store];
   if (!f.direct_stores || streams_to(f, store)) return nullptr;
   const Place p = place(f, store, t);
+  if (is_one_of(f, op.loaded_meanwhile, *p.operand)) return nullptr;
   return p.operand->dtype == op.dtype && is_dense(p, t) ? p.at : nullptr;
 }
 

@@ -16,7 +16,7 @@ from torch._inductor.codegen.common import (
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 from torch._inductor.virtualized import V
 
-from torch_npu.compile import autotune, freezing, left_to_aten, patterns, product, replay, reuse, settings
+from torch_npu.compile import autotune, freezing, left_to_aten, partition, patterns, product, replay, reuse, settings
 from torch_npu.compile.scheduling import NpuScheduling
 from torch_npu.compile.wrapper import NpuWrapper
 
@@ -74,6 +74,7 @@ def register() -> None:
     patterns.install()
     freezing.install(SETTINGS)
     replay.install()
+    partition.install(_on_npu)
     for name in ("argmax", "argmin"):
         op = getattr(torch.ops.aten, name).default
         left_to_aten.replace_lowering(op, _logical_position(lowering.lowerings[op]))

@@ -1,5 +1,9 @@
 // Compiled loops: every instruction that they know, every kind of argument, in place, and more values than registers.
 // On processors without AVX-512 the same programs run instruction by instruction.
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "drivers/cmodel/jit.h"
 #include "engine_case.h"
 #include "test.h"
@@ -63,6 +67,33 @@ each:
   store chosen, %chosen
 )";
 
+constexpr const char* kMoreInstructions = R"(program more(x, y, flag, out, chosen; k)
+each:
+  %x = load x : f32
+  %y = load y : f32
+  %f = load flag : bool
+  %k = param k : f32
+  %sign = sign %x
+  %copied = copysign %y, %x
+  %inf = isinf %x
+  %negative = signbit %y
+  %one = cast %f : f32
+  %two = cast %f via f32 : f32
+  %set = cast %x : bool
+  %bf = cast %y via bf16 : f32
+  %half = cast %y via f16 : f32
+  %sum = add %one, %two
+  %s0 = mul %sum, %sign
+  %s1 = sub %bf, %half
+  %s2 = fma %s0, %k, %s1
+  %b0 = xor %inf, %negative
+  %b1 = or %b0, %set
+  %b2 = and %b1, %f
+  %out = where %b2, %s2, %copied
+  store out, %out
+  store chosen, %b1
+)";
+
 // Values with zeros of both signs, infinities and NaN among them.
 std::vector<float> values(int64_t n, uint32_t seed) {
   std::mt19937 random(seed);
@@ -70,6 +101,24 @@ std::vector<float> values(int64_t n, uint32_t seed) {
   std::vector<float> out(static_cast<size_t>(n));
   for (float& x : out)
     x = random() % 5 == 0 ? special[random() % 7] : static_cast<float>(static_cast<int>(random() % 161) - 80) / 8;
+  return out;
+}
+
+// Bytes of these numbers in a storage type; what does not fit is cut off.
+std::vector<unsigned char> stored(const std::vector<float>& numbers, int dtype) {
+  std::vector<unsigned char> out;
+  for (const float x : numbers) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    if (dtype == NPU_BF16) bits >>= 16;
+    if (dtype == NPU_F16) {
+      const _Float16 half = static_cast<_Float16>(x);
+      uint16_t word;
+      std::memcpy(&word, &half, sizeof word);
+      bits = word;
+    }
+    for (int i = 0; i < (dtype == NPU_F32 ? 4 : 2); ++i) out.push_back(static_cast<unsigned char>(bits >> (8 * i)));
+  }
   return out;
 }
 
@@ -119,18 +168,22 @@ TEST(every_instruction_of_a_compiled_loop) {
         k.add(k.block(rows * cols, NPU_F32), NPU_F32, {cols, 1});
         k.add(k.block(rows * cols, NPU_BOOL), NPU_BOOL, {cols, 1});
         k.params = {number(1.25)};
-        k.with(kEveryInstruction);
-        expect(k, std::to_string(rows) + " x " + std::to_string(cols) + ", kind " + std::to_string(kind));
+        for (const char* text : {kEveryInstruction, kMoreInstructions}) {
+          k.with(text);
+          expect(k, std::to_string(rows) + " x " + std::to_string(cols) + ", kind " + std::to_string(kind));
+        }
       }
 }
 
 // The same program as one kernel and, between multiplications by one, as a loop: the same bits, and near the truth.
 TEST(functions_in_compiled_loops) {
-  for (const char* name : {"exp", "sigmoid", "erf"}) {
+  for (const char* name : {"exp", "exp2", "expm1", "sigmoid", "erf", "tanh", "log", "log1p"}) {
     std::vector<float> x = values(3000, 9);
     std::mt19937 random(5);
     std::uniform_real_distribution<float> any(-110.0f, 95.0f), near(-5.0f, 5.0f);
     for (size_t i = 500; i < x.size(); ++i) x[i] = i % 3 == 0 ? any(random) : near(random);
+    for (size_t i = 2000; i < 2400; ++i) x[i] = std::ldexp(near(random), static_cast<int>(i % 290) - 150);
+    x[2400] = -1.0f;
     std::vector<Bytes> results[2];
     for (const bool loop : {false, true}) {
       Case k(NPU_MAP, {3, 1000});
@@ -329,4 +382,99 @@ TEST(sums_of_columns_with_values_of_rows) {
       k.params = {number(2)};
       expect(k, std::to_string(rows) + " x " + std::to_string(columns));
     }
+}
+
+// bf16 and f16 are converted inside loops: one result by a loop in each mix of types, beside what F32 gives.
+TEST(narrow_types_in_compiled_loops) {
+  for (const int64_t columns : {1, 15, 16, 33, 1000, 5000})
+    for (const int x : {NPU_BF16, NPU_F16, NPU_F32})
+      for (const int y : {NPU_BF16, NPU_F16})
+        for (const int out : {NPU_BF16, NPU_F16, NPU_F32}) {
+          const int64_t rows = 3;
+          Case k(NPU_MAP, {rows, columns});
+          k.add(k.block(stored(values(rows * columns, 11), x)), x, {columns, 1});
+          k.add(k.block(stored(values(rows * columns, 12), y)), y, {columns, 1});
+          k.add(k.block(stored(values(columns, 13), y)), y, {0, 1});
+          k.add(k.block(rows * columns, out), out, {columns, 1});
+          k.add(k.block(rows * columns, NPU_BOOL), NPU_BOOL, {columns, 1});
+          k.with(
+              "program p(x, y, w, out, above)\neach:\n  %x = load x : f32\n  %y = load y : f32\n  %w = load w : f32\n"
+              "  %a = add %x, %y\n  %b = mul %a, %w\n  %c = gt %b, %x\n  %d = where %c, %b, %y\n  store out, %d\n"
+              "  store above, %c\n");
+          expect(k, std::to_string(columns) + ", types " + std::to_string(x) + " " + std::to_string(y) + " " +
+                        std::to_string(out));
+        }
+}
+
+TEST(narrow_types_in_place_and_read_elsewhere) {
+  // Stored where it was loaded from; loaded again behind that; and a value that something else reads as well.
+  for (const int dtype : {NPU_BF16, NPU_F16})
+    for (const int64_t n : {5, 700, 9000}) {
+      Case k(NPU_MAP, {n});
+      k.add(k.block(stored(values(n, 21), dtype)), dtype, {1});
+      k.add(k.block(stored(values(n, 22), dtype)), dtype, {1});
+      k.add(k.block(n, NPU_I32), NPU_I32, {1});
+      k.with(
+          "program p(x, y, out)\neach:\n  %x = load x : f32\n  %y = load y : f32\n  %a = add %x, %y\n"
+          "  %b = mul %a, %x\n  store x, %b\n  %i = cast %a : i32\n  %z = load x : f32\n  %c = sub %z, %y\n"
+          "  %d = max %c, %a\n  store y, %d\n  store out, %i\n");
+      expect(k, std::to_string(n));
+    }
+}
+
+TEST(narrow_types_with_sums) {
+  // Rows that are folded one by one, several in a tile, and columns; numbers that any order adds exactly.
+  for (const int dtype : {NPU_BF16, NPU_F16})
+    for (const int64_t columns : {3, 16, 33, 700, 5000})
+      for (const bool across : {false, true}) {
+        const int64_t rows = 5;
+        std::vector<float> numbers(static_cast<size_t>(rows * columns));
+        for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(static_cast<int>(i * 7 % 11) - 5);
+        const std::vector<int64_t> size = across ? std::vector<int64_t>{columns, rows} : std::vector{rows, columns};
+        const std::vector<int64_t> strides =
+            across ? std::vector<int64_t>{1, columns} : std::vector{columns, int64_t{1}};
+        Case k(NPU_REDUCE, size, 1);
+        k.add(k.block(stored(numbers, dtype)), dtype, strides);
+        k.add(k.block(stored(numbers, dtype)), dtype, strides);
+        k.add(k.block(rows * columns, dtype), dtype, strides);
+        k.add(k.block(size[0], NPU_F32), NPU_F32, {1, 0});
+        k.with(
+            "program p(x, y, out, sum)\neach:\n  %x = load x : f32\n  %y = load y : f32\n  %p = mul %x, %y\n"
+            "  %q = sub %p, %y\n  %a = fold sum %q\n  %b = fold sum %x\nrow:\n  %s = add %a, %b\n  store sum, %s\n"
+            "each:\n  %z = load x : f32\n  %v = load y : f32\n  %d = sub %z, %v\n  %e = max %d, %b\n  store out, %e\n");
+        expect(k, std::to_string(columns));
+      }
+}
+
+TEST(narrow_numbers_have_loops_of_their_own) {
+  const npu::Program program = npu::parse(
+      "program p(x, out)\neach:\n  %x = load x : f32\n  %a = const 0.5 : f32\n  %b = const 0.7 : f32\n"
+      "  %c = mul %x, %b\n  %d = erf %c\n  %one = const 1 : f32\n  %e = add %one, %d\n  %h = mul %x, %a\n"
+      "  %g = mul %h, %e\n  store out, %g\n");
+  if (!cmodel::can_compile()) return;
+  const auto plan = cmodel::make_plan(program);
+  if (!plan->groups.empty() || !plan->narrow) fail("expected one kernel for F32 and a loop for bf16");
+}
+
+// A system that allows no new executable memory, from here on: programs that come now are interpreted.
+TEST(no_compiled_loops_where_memory_may_not_be_executed) {
+#ifdef PR_SET_MDWE
+  const pid_t child = fork();
+  if (child == 0) {
+    if (prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN, 0, 0, 0) != 0) _exit(0);  // a kernel before 6.3
+    Case k(NPU_MAP, {1, 700});
+    k.add(k.block(values(700, 1)), NPU_F32, {700, 1});
+    k.add(k.block(values(700, 2)), NPU_F32, {700, 1});
+    k.add(k.block(flags(700)), NPU_BOOL, {700, 1});
+    k.add(k.block(700, NPU_F32), NPU_F32, {700, 1});
+    k.add(k.block(700, NPU_BOOL), NPU_BOOL, {700, 1});
+    k.params = {number(1.25)};
+    k.with(kEveryInstruction);
+    const bool loops = !cmodel::make_plan(k.program)->groups.empty();
+    _exit(loops ? 2 : cmodel::can_compile() ? 3 : k.compare().empty() ? 0 : 4);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (status != 0) fail("a child that may not make code ended with " + std::to_string(status));
+#endif
 }
