@@ -18,7 +18,7 @@ constexpr int64_t kExactFactor = 64;  // the reference interprets: so much slowe
 struct Signature {
   uint64_t program = 0;
   uint64_t shape = ~uint64_t{0};  // kind, rank, inner_rank and counts; no command has this one
-  uint64_t types[2] = {};         // dtype and flags of up to eight operands
+  uint64_t types[4] = {};         // dtype and flags of the first eight operands, and of eight more
   bool operator==(const Signature&) const = default;
 };
 
@@ -26,7 +26,7 @@ constexpr uint32_t kRemembered = 64;
 thread_local Signature t_valid[kRemembered];
 
 bool has_signature(const npu_command& c) {
-  return c.kind <= NPU_SCATTER && c.kind != NPU_SORT && c.operand_count <= 8 && (c.operands || c.operand_count == 0) &&
+  return c.kind <= NPU_SCATTER && c.kind != NPU_SORT && c.operand_count <= 16 && (c.operands || c.operand_count == 0) &&
          c.struct_size == sizeof(npu_command);
 }
 
@@ -36,15 +36,16 @@ Signature signature_of(const npu_command& c) {
   s.shape = c.kind | uint64_t{c.rank} << 8 | uint64_t{c.inner_rank} << 16 | uint64_t{c.operand_count} << 24 |
             uint64_t{c.param_count & 0xffff} << 32 | uint64_t{c.choice} << 48;
   for (uint32_t i = 0; i < c.operand_count; ++i) {
-    s.types[0] |= uint64_t{c.operands[i].dtype} << (8 * i);
-    s.types[1] |= uint64_t{c.operands[i].flags} << (8 * i);
+    s.types[i / 8 * 2] |= uint64_t{c.operands[i].dtype} << (8 * (i % 8));
+    s.types[i / 8 * 2 + 1] |= uint64_t{c.operands[i].flags} << (8 * (i % 8));
   }
   return s;
 }
 
 uint32_t slot_of(const Signature& s) {
   const uint64_t mixed = (s.program * 0x9E3779B97F4A7C15u) ^ (s.shape * 0xC2B2AE3D27D4EB4Fu) ^
-                         (s.types[0] * 0x165667B19E3779F9u) ^ (s.types[1] * 0x27D4EB2F165667C5u);
+                         (s.types[0] * 0x165667B19E3779F9u) ^ (s.types[1] * 0x27D4EB2F165667C5u) ^
+                         (s.types[2] * 0x85EBCA77C2B2AE63u) ^ s.types[3];
   return static_cast<uint32_t>(mixed >> 58) % kRemembered;
 }
 

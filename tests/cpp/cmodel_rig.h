@@ -92,7 +92,7 @@ struct Rig {
 // A command over n contiguous elements.
 struct Command {
   npu_command c{};
-  npu_operand operands[4]{};
+  npu_operand operands[10]{};
   npu_scalar params[4]{};
 
   Command(npu_command_kind kind, npu_program* program, int64_t n, const char* label) {

@@ -155,6 +155,27 @@ void bad_accesses_are_refused_at_once(const char* options) {
   CHECK(map(100, a, 1) == NPU_ERROR_ADDRESS);
 }
 
+// A command like one that was valid is looked at less: the last of many operands counts all the same.
+void many_operands_are_checked(const char* options) {
+  Rig rig(options);
+  npu_stream* stream = rig.stream();
+  npu_program* sum = rig.program(rig.device(),
+                                 "program sum(a, b, c, d, e, f, g, h, i, out)\neach:\n  %0 = load a : i32\n"
+                                 "  %1 = load i : i32\n  %2 = add %0, %1\n  store out, %2\n");
+  const npu_addr out = rig.alloc(400);
+  const auto submit = [&](bool writes_memory) {
+    Command command(NPU_MAP, sum, 100, "sum");
+    for (int i = 0; i < 9; ++i) command.immediate(i, NPU_I32);
+    writes_memory ? command.memory(out, NPU_I32) : command.immediate(0, NPU_I32);
+    return command.submit(stream);
+  };
+  for (int i = 0; i < 3; ++i) {
+    OK(submit(true));
+    CHECK(submit(false) == NPU_ERROR_INVALID);
+  }
+  OK(driver()->stream_synchronize(stream));
+}
+
 void failures_are_reported_once(const char* options) {
   Rig rig(options);
   npu_device* device = rig.device();
@@ -288,6 +309,7 @@ int main(int argc, char** argv) {
   ranges_grow_and_shrink();
   for (const char* options : {"memory=64M", "memory=64M:inline_ns=0", "memory=64M:mode=exact"}) {
     bad_accesses_are_refused_at_once(options);
+    many_operands_are_checked(options);
     failures_are_reported_once(options);
     events_order_and_measure(options);
   }
