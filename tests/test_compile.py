@@ -137,6 +137,22 @@ def test_types():
     check(lambda a: (a.view(torch.int32) + 1, torch.frexp(a), a % 0.7), torch.randn(40), tolerance=exact)
 
 
+@pytest.mark.parametrize("params", [torch.bfloat16, torch.float32])
+def test_statistics_of_norms_have_the_types_of_eager_mode(params):
+    def f(x, image, weight, mean, var):
+        layer = torch.native_layer_norm(x, (8,), weight, weight, 1e-5)
+        training = torch.native_batch_norm(image, weight, weight, mean.clone(), var.clone(), True, 0.1, 1e-5)
+        return *layer, *training, *torch.native_batch_norm(image, weight, None, mean, var, False, 0.1, 1e-5)
+
+    x, image = torch.randn(6, 8).bfloat16(), torch.randn(4, 8, 5).bfloat16()
+    numbers = [t.to(params) for t in (torch.randn(8), torch.randn(8), torch.rand(8) + 1)]
+    check(f, x, image, *numbers, tolerance={"rtol": 2e-2, "atol": 2e-2})
+
+
+def test_any_of_bytes_is_a_byte():
+    check(lambda x: (x.any(), x.any(1), x.all(1), x.bool().any(0)), torch.tensor([[0, 2], [0, 0]], dtype=torch.uint8))
+
+
 def test_cpu_numbers_travel_as_immediates():
     a, b = torch.randn(10), torch.tensor(2.5)
     result = torch.compile(lambda a, b: a * b + 1)(a.npu(), b)

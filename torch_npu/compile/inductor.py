@@ -16,7 +16,18 @@ from torch._inductor.codegen.common import (
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 from torch._inductor.virtualized import V
 
-from torch_npu.compile import autotune, freezing, left_to_aten, partition, patterns, product, replay, reuse, settings
+from torch_npu.compile import (
+    autotune,
+    decompositions,
+    freezing,
+    left_to_aten,
+    partition,
+    patterns,
+    product,
+    replay,
+    reuse,
+    settings,
+)
 from torch_npu.compile.scheduling import NpuScheduling
 from torch_npu.compile.wrapper import NpuWrapper
 
@@ -70,6 +81,7 @@ def register() -> None:
     left_to_aten.leave_what_is_known()
     logging.getLogger(scheduler.__name__).addFilter(left_to_aten.quiet)
     autotune.register_benchmarker()
+    decompositions.register()
     product.register()
     patterns.install()
     freezing.install(SETTINGS)

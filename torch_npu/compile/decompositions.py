@@ -1,0 +1,61 @@
+"""Where PyTorch's decompositions ask whether a device is the CPU and npu does as the CPU does."""
+
+import functools
+
+import torch
+from torch._decomp import decompositions
+from torch._inductor import decomposition, lowering
+
+from torch_npu.compile import left_to_aten
+
+aten = torch.ops.aten
+
+
+def _kept(statistics, input, *params):
+    """Statistics in the type that eager mode gives them: the parameters', and without any the input's."""
+    dtype = next((p.dtype for p in params if p is not None), input.dtype)
+    return (s if s.dtype == dtype else s.to(dtype) for s in statistics)
+
+
+def _batch_norm(helper):
+    @functools.wraps(helper)
+    def normalize(input, weight, bias, running_mean, running_var, training, *rest, **options):
+        out, mean, rstd, *running = helper(input, weight, bias, running_mean, running_var, training, *rest, **options)
+        if input.device.type == "npu":
+            if not training:  # nothing was computed that a backward pass would need
+                mean, rstd = mean.new_zeros((0,)), rstd.new_zeros((0,))
+            mean, rstd = _kept((mean, rstd), input, weight, bias, running_mean, running_var)
+        return (out, mean, rstd, *running)
+
+    return normalize
+
+
+def _layer_norm(decomposed):
+    @functools.wraps(decomposed)
+    def normalize(input, normalized_shape, weight, bias, eps):
+        out, mean, rstd = decomposed(input, normalized_shape, weight, bias, eps)
+        if input.device.type == "npu":
+            mean, rstd = _kept((mean, rstd), input, weight, bias)
+        return out, mean, rstd
+
+    return normalize
+
+
+def _any(lowered):
+    """Of uint8 the result is uint8, as a relic of times without bool."""
+
+    def reduce(x, *args, **kwargs):
+        result = lowered(x, *args, **kwargs)
+        return lowering.to_dtype(result, torch.uint8) if x.get_dtype() == torch.uint8 else result
+
+    return reduce
+
+
+def register() -> None:
+    decompositions.native_batch_norm_helper = _batch_norm(decompositions.native_batch_norm_helper)
+    norm = aten.native_layer_norm.default
+    decomposition.decompositions[norm] = _layer_norm(decomposition.decompositions[norm])
+    for name in aten.any.overloads():
+        op = getattr(aten.any, name)
+        if op in lowering.lowerings:
+            left_to_aten.replace_lowering(op, _any(lowering.lowerings[op]))
