@@ -38,6 +38,7 @@ constexpr Way kMatmul[] = {
     {"packed=right", {0, C::kTiles, 0, 0, C::kDecide, C::kNo}},
     {"kernel=tiles", {0, C::kTiles}},
     {"kernel=blas", {0, C::kBlas}},
+    {"kernel=vectors", {0, C::kVectors}},
 };
 constexpr Way kMap[] = {
     {"", {}},
@@ -73,6 +74,7 @@ bool fits(const npu_command& c, const Choice& way) {
   if (way.kernel == Choice::kBlas) {  // of other types it would convert copies first
     return blas::have_openblas() && c.operands[0].dtype == NPU_F32 && c.operands[1].dtype == NPU_F32;
   }
+  if (way.kernel == Choice::kVectors) return std::min(m, n) > 1 && std::min(m, n) <= 8;
   if (m == 1 || n == 1) return way.kernel == Choice::kTiles && !way.rows && !way.turned && !way.left_once;
   if (way.rows) return std::max(m, n) >= 64 && 2 * std::max(m, n) >= std::min(way.rows, way.cols);
   return way.turned || way.left_once;

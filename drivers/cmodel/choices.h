@@ -9,7 +9,7 @@ namespace cmodel {
 
 // Zeros: as the engine decides.
 struct Choice {
-  enum Kernel : uint8_t { kAny, kTiles, kBlas };
+  enum Kernel : uint8_t { kAny, kTiles, kBlas, kVectors };
   enum Answer : uint8_t { kDecide, kNo, kYes };
   int threads = 0;  // at most
   // MATMUL

@@ -231,47 +231,80 @@ struct VectorProduct {
   int64_t x_stride;
 };
 
-VectorProduct vector_product_of(const Problem& p, const Batch& batch) {
+// Vector number `line` of the smaller operand.
+VectorProduct vector_product_of(const Problem& p, const Batch& batch, int64_t line) {
   const Matrix &a = batch.a, &b = batch.b;
-  if (p.m == 1) return {{b.data, b.dtype, b.cols, b.rows, b.col, b.row}, a.data, a.dtype, a.col};
-  return {a, b.data, b.dtype, b.row};
+  if (p.m <= p.n) {
+    const char* x = a.data + line * a.row * npu::dtype_size(a.dtype);
+    return {{b.data, b.dtype, b.cols, b.rows, b.col, b.row}, x, a.dtype, a.col};
+  }
+  return {a, b.data + line * b.col * npu::dtype_size(b.dtype), b.dtype, b.row};
 }
 
+// Of two or three rows packing the matrix would be the larger part of the work.
+bool better_by_vectors(const Problem& p) {
+  const int64_t lines = std::min(p.m, p.n);
+  if (lines == 1) return true;
+  constexpr int64_t kWorth = 1 << 14;  // elements of the matrix
+  return lines <= 3 && p.acc_dtype == NPU_F32 && p.job.operands[0].dtype == NPU_F32 &&
+         p.job.operands[1].dtype == NPU_F32 && std::max(p.m, p.n) * p.k >= kWorth;
+}
+
+// Each row (or column, if these are fewer) by itself, with pieces of the matrix that stay in a cache for all of them.
 // False: the matrix has a type or strides that the kernels do not read; nothing was done.
 template <class T>
 bool try_vector_product(const Problem& p) {
-  if (p.m != 1 && p.n != 1) return false;
-  const VectorProduct shape = vector_product_of(p, batch_at(p, 0));
+  const bool by_rows = p.m <= p.n;
+  const int64_t lines = by_rows ? p.m : p.n;
+  const VectorProduct shape = vector_product_of(p, batch_at(p, 0), 0);
   const blas::Gemv<T>* kernel = gemv_for<T>(shape.matrix.dtype);
   const bool by_dot = shape.matrix.col == 1, by_sweep = shape.matrix.row == 1;
   if (!kernel || (!by_dot && !by_sweep)) return false;
   const int64_t rows = shape.matrix.rows, size = npu::dtype_size(shape.matrix.dtype);
-  const int out_dim = p.m == 1 ? p.rank - 1 : p.rank - 2;
+  const int out_dim = by_rows ? p.rank - 1 : p.rank - 2, line_dim = by_rows ? p.rank - 2 : p.rank - 1;
+  const bool direct = writes_directly(p) && p.job.operands[2].stride[out_dim] == 1;
 
-  const auto part = [&](const Batch& batch, int64_t begin, int64_t end) {
-    const VectorProduct v = vector_product_of(p, batch);
-    const int64_t count = end - begin;
-    std::optional<Scratch> x_space, y_space;
-    const T* x = reinterpret_cast<const T*>(v.x);
-    if (!blas::holds<T>(v.x_dtype) || v.x_stride != 1) {
-      x_space.emplace(sizeof(T) * p.k);
-      blas::load_line<T>(v.x_dtype, v.x, v.x_stride, p.k, x_space->as<T>());
-      x = x_space->as<T>();
-    }
-    const bool direct = writes_directly(p) && p.job.operands[2].stride[out_dim] == 1;
-    T* y = reinterpret_cast<T*>(batch.out) + begin;
-    if (!direct) y = y_space.emplace(sizeof(T) * count).template as<T>();
-    const char* matrix = v.matrix.data + begin * v.matrix.row * size;
-    (by_dot ? kernel->dot : kernel->sweep)(count, p.k, matrix, by_dot ? v.matrix.row : v.matrix.col, x, y);
-    if (direct) return;
-    if (p.m == 1) {
-      finish(p, batch, 0, 1, begin, count, y, count);
+  const auto piece = [&](const Batch& batch, int64_t line, const T* x, int64_t begin, int64_t count) {
+    const Matrix matrix = vector_product_of(p, batch, line).matrix;
+    std::optional<Scratch> y_space;
+    T* y = nullptr;
+    if (direct) {
+      y = reinterpret_cast<T*>(batch.out) + line * p.job.operands[2].stride[line_dim] + begin;
     } else {
-      finish(p, batch, begin, count, 0, 1, y, 1);
+      y = y_space.emplace(sizeof(T) * count).template as<T>();
+    }
+    const char* from = matrix.data + begin * matrix.row * size;
+    (by_dot ? kernel->dot : kernel->sweep)(count, p.k, from, by_dot ? matrix.row : matrix.col, x, y);
+    if (direct) return;
+    if (by_rows) {
+      finish(p, batch, line, 1, begin, count, y, count);
+    } else {
+      finish(p, batch, begin, count, line, 1, y, 1);
+    }
+  };
+  const auto part = [&](const Batch& batch, int64_t begin, int64_t end) {
+    const bool ready = blas::holds<T>(shape.x_dtype) && shape.x_stride == 1;
+    std::optional<Scratch> x_space;
+    if (!ready) {
+      x_space.emplace(sizeof(T) * p.k * lines);
+      for (int64_t line = 0; line < lines; ++line) {
+        const VectorProduct v = vector_product_of(p, batch, line);
+        blas::load_line<T>(v.x_dtype, v.x, v.x_stride, p.k, x_space->as<T>() + line * p.k);
+      }
+    }
+    constexpr int64_t kPiece = 256 << 10;  // bytes of the matrix
+    const int64_t some = std::max<int64_t>(64, kPiece / std::max<int64_t>(1, p.k * size) / 64 * 64);
+    const int64_t step = lines == 1 ? std::max<int64_t>(1, end - begin) : some;
+    for (int64_t i = begin; i < end; i += step) {
+      for (int64_t line = 0; line < lines; ++line) {
+        const T* x =
+            ready ? reinterpret_cast<const T*>(vector_product_of(p, batch, line).x) : x_space->as<T>() + line * p.k;
+        piece(batch, line, x, i, std::min(step, end - i));
+      }
     }
   };
 
-  const int64_t each = std::max<int64_t>(1, rows * p.k);
+  const int64_t each = std::max<int64_t>(1, rows * p.k * lines);
   if (p.batches == 1) {
     const Batch batch = batch_at(p, 0);
     if (each <= kSerialWork) {
@@ -280,7 +313,7 @@ bool try_vector_product(const Problem& p) {
     }
     constexpr int64_t kUnit = 64;  // rows: whole cache lines of the result, whole vectors of a sweep
     const int64_t units = (rows + kUnit - 1) / kUnit;
-    parallel_for(units, std::max<int64_t>(1, kSerialWork / (kUnit * p.k)),
+    parallel_for(units, std::max<int64_t>(1, kSerialWork / (kUnit * p.k * lines)),
                  [&](int64_t begin, int64_t end) { part(batch, begin * kUnit, std::min(rows, end * kUnit)); });
     return true;
   }
@@ -313,17 +346,20 @@ bool run_matmul(const Job& job, Failure& failure) {
                     choice_of(job.command)};
   for (int d = 0; d < p.batch_rank; ++d) p.batches *= job.command.size[d];
   if (p.batches * p.m * p.n == 0) return true;
+  const bool vectors =
+      p.choice.kernel == Choice::kAny ? matmul::better_by_vectors(p) : p.choice.kernel == Choice::kVectors;
   try {
     switch (p.acc_dtype) {
       case NPU_F32:
-        if (p.choice.kernel == Choice::kAny && matmul::try_vector_product<float>(p)) return true;
+        if (vectors && matmul::try_vector_product<float>(p)) return true;
         if (p.choice.kernel == Choice::kBlas || !matmul::try_packed(p)) matmul::product<float>(p);
         return true;
       case NPU_F64:
-        if (!matmul::try_vector_product<double>(p)) matmul::product<double>(p);
+        if (!vectors || !matmul::try_vector_product<double>(p)) matmul::product<double>(p);
         return true;
       case NPU_I32:
-        if (!matmul::try_vector_product<uint32_t>(p) && !matmul::try_packed(p)) matmul::product<uint32_t>(p);
+        if (vectors && matmul::try_vector_product<uint32_t>(p)) return true;
+        if (!matmul::try_packed(p)) matmul::product<uint32_t>(p);
         return true;
       case NPU_I64:
         matmul::product<uint64_t>(p);

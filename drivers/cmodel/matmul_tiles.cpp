@@ -21,13 +21,23 @@ Matrix transposed(const Matrix& m) {
   return {m.data, m.dtype, m.cols, m.rows, m.col, m.row};
 }
 
+// A left operand that is not packed but read where it lies, because only `n` columns would use it.
+bool is_loose(const Micro& micro, const Matrix& left, int64_t n) {
+  return blas::holds_words_of(micro, left.dtype) && left.col == 1 && left.cols % micro.depth == 0 &&
+         n <= 4 * micro.cols;
+}
+
 // Register tiles are wide and their rows come one by one, so a product of few columns is better computed transposed.
 bool better_transposed(const Problem& p, const Micro& micro) {
   if (p.choice.turned) return p.choice.turned == Choice::kYes;
   const Operand& out = p.job.operands[2];
   if (!p.job.program && out.stride[p.rank - 1] != 1 && out.stride[p.rank - 2] == 1) return true;
   const auto cost = [&](int64_t rows, int64_t cols) { return rows * blas::padded_cols(micro, cols); };
-  return cost(p.n, p.m) * 5 < cost(p.m, p.n) * 4;
+  const int64_t turned = cost(p.n, p.m), straight = cost(p.m, p.n);
+  if (turned * 5 < straight * 4) return true;
+  // Few rows against lines along k, such as a linear layer's weight: as the left operand it need not be packed.
+  constexpr int64_t kFew = 64;
+  return p.m <= kFew && p.m < p.n && turned <= straight && is_loose(micro, transposed(batch_at(p, 0).b), p.m);
 }
 
 // One product of a batch: left[m, k] * right[n, k], which are A and B or, where `flipped`, B and A. The smaller
@@ -53,8 +63,7 @@ struct Product {
     strip = blas::even_rows(micro, m);
     rows_shared = m <= n;
     if (p.choice.left_once) rows_shared = p.choice.left_once == Choice::kYes;
-    const Matrix a = left(batch_at(p, 0));
-    loose = blas::holds_words_of(micro, a.dtype) && a.col == 1 && p.k % micro.depth == 0 && n <= 4 * micro.cols;
+    loose = is_loose(micro, left(batch_at(p, 0)), n);
     rows = std::min(m, kTileRows / strip * strip);
     cols = std::min(n, kTileCols);
     const Operand& out = p.job.operands[2];
