@@ -20,7 +20,7 @@ help:
 	@echo "make conformance  PyTorch's op, module and optimizer databases, nine dtypes; report in build/conformance.html"
 	@echo "make conformance-compile  every op of PyTorch's database through torch.compile; build/conformance-compile.html"
 	@echo "make operators    make docs/operators.md: what is native, decomposed, or still on the CPU"
-	@echo "make build        .venv, libraries, drivers"
+	@echo "make build        .venv, libraries, drivers (NPU_DRIVERS=cmodel,template for some of them)"
 	@echo "make bench        host cost per op, every op family and training steps against the CPU"
 	@echo "make sanitize     drivers and allocator under AddressSanitizer and ThreadSanitizer"
 	@echo "make format       ruff and clang-format, in place"
@@ -37,6 +37,7 @@ build/build.ninja: $(REQUIREMENTS)
 	cmake -S . -B build -G Ninja -DPython3_EXECUTABLE=$(BIN)/python
 
 build: build/build.ninja
+	@$(if $(NPU_DRIVERS),cmake -S . -B build -DNPU_DRIVERS=$(NPU_DRIVERS) >/dev/null)
 	@ninja -C build -j$(JOBS)
 
 # The entry point that makes `import torch` load the device. In place: nothing is copied, nothing is compiled.
@@ -84,11 +85,13 @@ sanitize: $(REQUIREMENTS)
 format: $(REQUIREMENTS)
 	ruff check --fix --quiet . && ruff format --quiet .
 	clang-format -i $(CPP)
+	$(BIN)/python tools/check_rtl.py --fix
 
 lint: $(REQUIREMENTS)
 	ruff check . && ruff format --check --quiet .
 	clang-format --dry-run -Werror $(CPP)
 	$(BIN)/python tools/check_layers.py
+	$(BIN)/python tools/check_rtl.py
 
 clean:
 	rm -rf build build-asan build-tsan torch_npu/lib torch_npu/_C*.so torch_npu/_build_info.py *.egg-info

@@ -17,7 +17,7 @@ VARIABLES = (
         "TORCH_NPU_DRIVER",
         "cmodel",
         "The drivers to load, separated by commas; each contributes its devices to npu:0, npu:1, ... A driver is a "
-        "name (`cmodel`, `template`) or the path of a shared library, and may carry options after a colon: "
+        "name (`cmodel`, `template`, `rtl`) or the path of a shared library, and may carry options after a colon: "
         "`cmodel:devices=2:memory=1G`.",
         "One C model device.",
     ),
@@ -143,11 +143,21 @@ TEMPLATE_OPTIONS = (
     Setting("memory", "8G", "Bytes per device; may end in K, M or G.", "8 GiB; pages appear when they are written."),
 )
 
+RTL_OPTIONS = (
+    Setting("devices", "1", "Number of devices, each a simulated NPU of its own.", "One device."),
+    Setting(
+        "memory", "2G", "Bytes per device; may end in K, M or G. A quarter is scratch memory of the driver.", "2 GiB."
+    ),
+    Setting("latency", "20", "Cycles from a read request to its answer.", "20 cycles."),
+    Setting("stall", "0", "Other than 0: the seed of random pauses on every channel of the memory bus.", "No pauses."),
+)
+
 TABLES = (
     ("Environment variables", VARIABLES),
     ("Keys of PYTORCH_ALLOC_CONF", ALLOCATOR_KEYS),
     ("Options of the driver cmodel", CMODEL_OPTIONS),
     ("Options of the driver template", TEMPLATE_OPTIONS),
+    ("Options of the driver rtl", RTL_OPTIONS),
     ("While building", BUILD_VARIABLES),
 )
 

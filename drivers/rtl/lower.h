@@ -1,0 +1,105 @@
+// From a command of the contract to packets. Lowering happens in `submit`, on the caller's thread, and touches nothing
+// but its own list: what the NPU cannot do is found before anything has happened.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "drivers/rtl/device.h"
+#include "drivers/rtl/packet.h"
+#include "npu/command.h"
+#include "support/program.h"
+
+namespace rtl {
+
+// Thrown: the host computes the command another way.
+struct Unsupported {
+  std::string text;
+};
+// Thrown: the command breaks a rule.
+struct Refused {
+  npu_status status;
+  std::string text;
+};
+
+struct Space {
+  int rank = 0;
+  int64_t size[NPU_MAX_RANK] = {};
+  int64_t points() const;
+};
+
+// A source or result over a space: memory of a hardware type, or one value for all points.
+struct View {
+  bool immediate = false;
+  uint32_t bits = 0;
+  uint64_t addr = 0;
+  uint32_t type = npu_hw::TYPE_F32;
+  int64_t stride[NPU_MAX_RANK] = {};  // bytes
+};
+
+View immediate(uint32_t bits);
+int hardware_type(int dtype);  // of a storage type of the contract; -1: the NPU does not have it
+
+class Lowering {
+ public:
+  // Dry: `supports` asks about types only; every size is taken for 1, and addresses need not exist.
+  Lowering(npu_device* device, const npu_command& command, const npu::Program* program, bool dry);
+  void run();
+  std::vector<Packet> packets;
+
+ private:
+  // ---- emit.cpp: packets ----
+  void emit(uint32_t opcode, uint32_t op, const Space& space, const View& result, const View& a,
+            const View& b = immediate(0), const View& c = immediate(0));
+  void vector(uint32_t op, const View& result, const View& a, const View& b = immediate(0),
+              const View& c = immediate(0)) {
+    emit(npu_hw::OP_VECTOR, op, space_, result, a, b, c);
+  }
+  uint64_t take_scratch(uint64_t bytes);
+  View contiguous(const Space& space, uint32_t type);  // scratch, row-major
+  // An operand of the command over a space; `stride` is in elements. Throws if it leaves its allocation.
+  View operand(uint32_t index, const Space& space, const int64_t* stride);
+  View operand(uint32_t index) { return operand(index, space_, command_.operands[index].stride); }
+
+  // ---- lower_copy.cpp ----
+  void lower_copy();
+
+  // ---- lower_program.cpp: MAP, and epilogues, whose `acc` is a view ----
+  void lower_program(const View* acc);
+  struct Value {
+    View view;
+    int dtype = NPU_DTYPE_NONE;
+  };
+  Value convert(const Value& value, int dtype);
+  Value via(const Value& value, int storage, int dtype);
+  Value scalar(npu_scalar bits, int dtype);
+  Value compute(const npu_instr& in);
+  Value compute_float(const npu_instr& in, const Value* v);
+  Value compute_integer(const npu_instr& in, const Value* v);
+  Value apply(int dtype, uint32_t op, const View& a, const View& b = immediate(0), const View& c = immediate(0));
+  Value invert(const Value& value);  // of a truth value
+  void store(uint32_t operand, const Value& value, bool only);
+
+  // ---- lower_matmul.cpp ----
+  void lower_matmul();
+  View matrix(uint32_t index, const Space& space, bool split, int* parts);
+  void multiply(const Space& batches, int64_t m, int64_t n, int64_t k, const View& result, const View& a,
+                const View& b);
+
+  npu_device* const device_;
+  npu_command command_;
+  std::vector<npu_operand> operands_;
+  const npu::Program* const program_;
+  const bool dry_;
+  Space space_;
+  uint64_t scratch_used_ = 0;
+  std::vector<Value> values_;
+  const View* acc_ = nullptr;
+  // The last computation, which may as well write straight to where its result is stored.
+  struct {
+    size_t first = 0;
+    uint32_t op = 0;
+    View result, a, b, c;
+  } last_;
+};
+
+}  // namespace rtl

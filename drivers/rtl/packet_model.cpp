@@ -1,0 +1,210 @@
+#include "drivers/rtl/packet_model.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "support/value.h"
+
+using namespace npu_hw;
+
+namespace rtl {
+namespace {
+
+float as_float(uint32_t bits) {
+  return std::bit_cast<float>(bits);
+}
+
+uint32_t as_bits(float value) {
+  return std::isnan(value) ? 0x7fc00000 : std::bit_cast<uint32_t>(value);
+}
+
+template <typename T>
+T read(const unsigned char* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+uint32_t load(uint32_t type, const unsigned char* from) {
+  switch (type) {
+    case TYPE_BF16:
+      return as_bits(npu::bf16_to_f32(read<uint16_t>(from)));
+    case TYPE_F16:
+      return as_bits(npu::f16_to_f32(read<uint16_t>(from)));
+    case TYPE_I16:
+      return static_cast<uint32_t>(read<int16_t>(from));
+    case TYPE_U16:
+      return read<uint16_t>(from);
+    case TYPE_I8:
+      return static_cast<uint32_t>(read<int8_t>(from));
+    case TYPE_U8:
+      return *from;
+    case TYPE_BOOL:
+      return *from != 0;
+    default:
+      return read<uint32_t>(from);
+  }
+}
+
+void store(uint32_t type, unsigned char* to, uint32_t lane) {
+  switch (type) {
+    case TYPE_BF16:
+      lane = npu::f32_to_bf16(as_float(lane));
+      break;
+    case TYPE_F16:
+      lane = npu::f32_to_f16(as_float(lane));
+      break;
+    case TYPE_BOOL:
+      lane = lane != 0;
+      break;
+    default:
+      break;
+  }
+  std::memcpy(to, &lane, type_width(type));
+}
+
+// f32 to i32 as the contract converts.
+uint32_t to_int(float value) {
+  npu::Value from{}, out{};
+  from.f32 = value;
+  out = npu::convert(from, NPU_F32, NPU_I32);
+  return static_cast<uint32_t>(out.u);
+}
+
+unsigned char* at(const Packet& p, unsigned char* memory, int operand, const uint32_t* index) {
+  uint64_t addr = p.addr[operand];
+  for (int d = 0; d < 4; d++) addr += static_cast<uint64_t>(int64_t{index[d]} * p.stride[operand][d]);
+  return memory + addr;
+}
+
+uint32_t source(const Packet& p, unsigned char* memory, int operand, const uint32_t* index) {
+  if (p.flags & FLAG_IMM_A << (operand - 1)) return p.imm;
+  return load(p.type(operand), at(p, memory, operand, index));
+}
+
+void run_vector(const Packet& p, unsigned char* memory) {
+  const bool three = p.op == VEC_FMA || p.op == VEC_SELECT;
+  const bool one = p.op == VEC_MOV || p.op == VEC_RESIDUE || p.op == VEC_I2F || p.op == VEC_F2I;
+  uint32_t i[4];
+  for (i[0] = 0; i[0] < p.size[0]; i[0]++)
+    for (i[1] = 0; i[1] < p.size[1]; i[1]++)
+      for (i[2] = 0; i[2] < p.size[2]; i[2]++)
+        for (i[3] = 0; i[3] < p.size[3]; i[3]++) {
+          const uint32_t a = source(p, memory, kA, i), b = one ? 0 : source(p, memory, kB, i);
+          const uint32_t c = three ? source(p, memory, kC, i) : 0;
+          store(p.type(kResult), at(p, memory, kResult, i), run_operation(p.op, a, b, c));
+        }
+}
+
+void run_reduce(const Packet& p, unsigned char* memory) {
+  uint32_t i[4];
+  for (i[0] = 0; i[0] < p.size[0]; i[0]++)
+    for (i[1] = 0; i[1] < p.size[1]; i[1]++)
+      for (i[2] = 0; i[2] < p.size[2]; i[2]++) {
+        uint32_t lane[LANES];
+        for (uint32_t& value : lane) value = p.imm;
+        for (i[3] = 0; i[3] < p.size[3]; i[3]++)
+          lane[i[3] % LANES] = run_operation(p.op, lane[i[3] % LANES], load(p.type(kA), at(p, memory, kA, i)), 0);
+        for (uint32_t apart = LANES / 2; apart; apart /= 2)
+          for (uint32_t j = 0; j < apart; j++) lane[j] = run_operation(p.op, lane[j], lane[j + apart], 0);
+        i[3] = 0;
+        store(p.type(kResult), at(p, memory, kResult, i), lane[0]);
+      }
+}
+
+void run_gemm(const Packet& p, unsigned char* memory) {
+  const bool narrow = p.type(kA) == TYPE_I8;
+  for (uint32_t batch = 0; batch < p.size[0]; batch++)
+    for (uint32_t m = 0; m < p.size[1]; m++)
+      for (uint32_t n = 0; n < p.size[2]; n++) {
+        uint32_t sum = 0;
+        for (uint32_t k = 0; k < p.size[3]; k++) {
+          const uint32_t left[4] = {batch, m, 0, k}, right[4] = {batch, 0, n, k};
+          const uint32_t a = load(p.type(kA), at(p, memory, kA, left)), b = load(p.type(kB), at(p, memory, kB, right));
+          if (narrow) {
+            sum += a * b;
+          } else {
+            const float product = as_float(a) * as_float(b);
+            sum = as_bits(as_float(sum) + product);
+          }
+        }
+        const uint32_t place[4] = {batch, m, n, 0};
+        store(p.type(kResult), at(p, memory, kResult, place), sum);
+      }
+}
+
+}  // namespace
+
+uint32_t run_operation(uint32_t op, uint32_t a, uint32_t b, uint32_t c) {
+  const float x = as_float(a), y = as_float(b), z = as_float(c);
+  const bool none = std::isnan(x) || std::isnan(y);
+  switch (op) {
+    case VEC_ADD:
+      return as_bits(x + y);
+    case VEC_SUB:
+      return as_bits(x - y);
+    case VEC_MUL:
+      return as_bits(x * y);
+    case VEC_FMA:
+      return as_bits(std::fma(x, y, z));
+    case VEC_MIN:
+      return none ? as_bits(NAN) : y < x ? b : a;
+    case VEC_MAX:
+      return none ? as_bits(NAN) : y > x ? b : a;
+    case VEC_EQ:
+      return x == y;
+    case VEC_LT:
+      return x < y;
+    case VEC_LE:
+      return x <= y;
+    case VEC_SELECT:
+      return a != 0 ? b : c;
+    case VEC_RESIDUE: {
+      const float near = npu::bf16_to_f32(npu::f32_to_bf16(x));
+      return std::isfinite(near) ? as_bits(x - near) : 0;
+    }
+    case VEC_I2F:
+      return as_bits(static_cast<float>(static_cast<int32_t>(a)));
+    case VEC_F2I:
+      return to_int(x);
+    case VEC_IADD:
+      return a + b;
+    case VEC_ISUB:
+      return a - b;
+    case VEC_IMUL:
+      return a * b;
+    case VEC_IEQ:
+      return a == b;
+    case VEC_ILT:
+      return static_cast<int32_t>(a) < static_cast<int32_t>(b);
+    case VEC_AND:
+      return a & b;
+    case VEC_OR:
+      return a | b;
+    case VEC_XOR:
+      return a ^ b;
+    case VEC_SHL:
+      return b > 31 ? 0 : a << b;
+    case VEC_SHR:
+      return static_cast<uint32_t>(static_cast<int32_t>(a) >> (b > 31 ? 31 : b));
+    default:
+      return a;
+  }
+}
+
+void run_packet(const Packet& packet, unsigned char* memory) {
+  switch (packet.opcode) {
+    case OP_VECTOR:
+      return run_vector(packet, memory);
+    case OP_REDUCE:
+      return run_reduce(packet, memory);
+    case OP_GEMM:
+      return run_gemm(packet, memory);
+    default:
+      return;
+  }
+}
+
+}  // namespace rtl

