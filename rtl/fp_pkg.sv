@@ -250,6 +250,25 @@ package fp_pkg;
     return a[30:23] < 127 ? 0 : a[30:23] > 157 ? 32'h8000_0000 : a[31] ? -m : m;
   endfunction
 
+  // The nearest integer, ties to even, or the next one below. Zeros keep their sign.
+  function automatic logic [31:0] integral(logic [31:0] a, logic down);
+    logic [4:0] places;  // bits behind the point
+    logic [31:0] unit, frac, cut;
+    logic up, below;
+    below = a[30:23] < 127;  // below 1
+    places = 5'(8'd150 - a[30:23]);
+    unit = 32'd1 << places;
+    frac = a & (unit - 32'd1);
+    cut = a & ~(unit - 32'd1);
+    up = down ? a[31] & frac != 0 : frac > unit >> 1 | (frac == unit >> 1 & |(a & unit));
+    // From 1 to 2 the unit is the lowest bit of the exponent, which is odd as it should be.
+    cut = up ? cut + unit : cut;
+    return a[30:23] > 149 ? (is_nan(
+        a
+    ) ? NAN : a) : !below ?
+        cut : (down ? a[31] & a[30:0] != 0 : a[30:0] > 31'h3F00_0000) ? {a[31], 31'h3F80_0000} : {a[31], 31'b0};
+  endfunction
+
   // What the nearest bf16 number leaves over; 0 where that is not finite. The difference is exact.
   function automatic logic [31:0] residue(logic [31:0] a);
     logic [15:0] h;

@@ -64,7 +64,7 @@ module sequencer
   logic [7:0] wrong;
   always_comb begin
     case (packet.op)
-      VEC_MOV, VEC_RESIDUE, VEC_I2F, VEC_F2I: arguments = 3'b001;
+      VEC_MOV, VEC_RESIDUE, VEC_I2F, VEC_F2I, VEC_FLOOR, VEC_ROUND, VEC_SQRT: arguments = 3'b001;
       VEC_FMA, VEC_SELECT: arguments = 3'b111;
       default: arguments = 3'b011;
     endcase
@@ -91,7 +91,8 @@ module sequencer
       if (packet.kind[1] == TYPE_BF16 ? packet.kind[0] > TYPE_F16
           : packet.kind[1] != TYPE_I8 || packet.kind[0] != TYPE_I32)
         wrong = ERROR_OPCODE;
-    end else if (packet.op > VEC_LAST || (is_reduce && arguments != 3'b011)) wrong = ERROR_OPCODE;
+    end else if (packet.op > VEC_LAST || (is_reduce && (arguments != 3'b011 || packet.op >= VEC_DIV)))
+      wrong = ERROR_OPCODE;
     if (packet.opcode > OP_GEMM) wrong = ERROR_OPCODE;
     if (is_sync) wrong = ERROR_NONE;
   end

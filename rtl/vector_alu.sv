@@ -46,6 +46,10 @@ module vector_alu
           VEC_AND: r[i] = x & y;
           VEC_OR: r[i] = x | y;
           VEC_XOR: r[i] = x ^ y;
+          VEC_IMIN: r[i] = $signed(y) < $signed(x) ? y : x;
+          VEC_IMAX: r[i] = $signed(y) > $signed(x) ? y : x;
+          VEC_FLOOR: r[i] = integral(x, 1);
+          VEC_ROUND: r[i] = integral(x, 0);
           VEC_SHL: r[i] = y > 31 ? 0 : x << y[4:0];
           VEC_SHR: r[i] = $signed(x) >>> (y > 31 ? 5'd31 : y[4:0]);
           default: r[i] = x;

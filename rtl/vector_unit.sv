@@ -40,8 +40,9 @@ module vector_unit
     logic [CW-1:0]    count;
   } meta_t;
 
-  logic active, reduce;
+  logic active, reduce, slow;
   assign reduce = packet.opcode == OP_REDUCE;
+  assign slow   = packet.op >= VEC_DIV && !reduce;
 
   // ---- ask ----
   logic running, mid, accepted, room, part_last, source_last, step_in, row_blocked;
@@ -79,7 +80,7 @@ module vector_unit
   assign end_byte = {1'b0, in_addr[source][SHIFT-1:0]} + (SHIFT + 1)'(in_count[0]) * (SHIFT + 1)'(width) - 1;
   assign at = in_addr[source] + (together ? 0 : hop);
   assign part_last = spread || (together ? part[0] == end_byte[SHIFT] : part == LW'(in_count[0] - 1));
-  assign room = mid || (inflight < (QW + 1)'(RESULTS) && !row_blocked);
+  assign room = mid || (slow ? inflight == 0 : inflight < (QW + 1)'(RESULTS) && !row_blocked);
   assign rd_valid = running && sources != 0 && room;
   assign rd_line = at[ADDR_WIDTH-1:SHIFT] + LINE_ADDR'(together && part[0]);
   assign accepted = rd_valid && rd_ready;
@@ -133,7 +134,7 @@ module vector_unit
   logic [CW-1:0] push_count;
   logic [31:0] alu_a[LANES], alu_b[LANES], alu_c[LANES], result[LANES];
 
-  assign go = full || folding;
+  assign go = (full && !slow) || folding;
   always_comb
     for (int i = 0; i < LANES; i++) begin
       alu_a[i] = (packet.flags & FLAG_IMM_A) != 0 ? packet.imm : lanes[0][i];
@@ -153,6 +154,20 @@ module vector_unit
       .b(alu_b),
       .c(alu_c),
       .result
+  );
+
+  // Division and roots take their time: one vector at a time, then.
+  logic slow_done;
+  logic [31:0] slow_result[LANES];
+  divider u_divider (
+      .clk,
+      .rst,
+      .go(full && slow),
+      .root(packet.op == VEC_SQRT),
+      .a(alu_a),
+      .b(alu_b),
+      .done(slow_done),
+      .result(slow_result)
   );
 
   // ---- store ----
@@ -226,11 +241,12 @@ module vector_unit
     end
     if (full) begin
       fresh <= 0;
-      push <= !reduce;
+      push <= !reduce && !slow;
       push_count <= full_count;
       folding <= reduce && full_row_last;
       fold <= 0;
     end
+    if (slow_done) push <= 1;
     if (folding) begin
       fold <= fold + 1;
       if (&fold) begin
@@ -242,7 +258,7 @@ module vector_unit
       end
     end
     if (push) begin
-      results[result_in[QW-1:0]] <= result;
+      results[result_in[QW-1:0]] <= slow ? slow_result : result;
       result_count[result_in[QW-1:0]] <= push_count;
       result_in <= result_in + 1;
     end

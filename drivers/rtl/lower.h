@@ -1,6 +1,7 @@
 // From a command of the contract to packets. Lowering happens in `submit`, on the caller's thread, and touches nothing
 // but its own list: what the NPU cannot do is found before anything has happened.
 #pragma once
+#include <array>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,7 @@ struct View {
 };
 
 View immediate(uint32_t bits);
+View number(float value);
 int hardware_type(int dtype);  // of a storage type of the contract; -1: the NPU does not have it
 
 class Lowering {
@@ -63,7 +65,7 @@ class Lowering {
   // ---- lower_copy.cpp ----
   void lower_copy();
 
-  // ---- lower_program.cpp: MAP, and epilogues, whose `acc` is a view ----
+  // ---- lower_program.cpp: MAP, REDUCE, and epilogues, whose `acc` is a view ----
   void lower_program(const View* acc);
   struct Value {
     View view;
@@ -78,12 +80,44 @@ class Lowering {
   Value apply(int dtype, uint32_t op, const View& a, const View& b = immediate(0), const View& c = immediate(0));
   Value invert(const Value& value);  // of a truth value
   void store(uint32_t operand, const Value& value, bool only);
+  void store_all();
+  struct Store {
+    const npu_instr* in;
+    Space space;
+  };
+  std::vector<Store> stores_;
+
+  // ---- lower_functions.cpp ----
+  Value compute_function(const npu_instr& in, const Value* v);
+  Value exp(const View& x);
+  Value log(const View& x);
+
+  // ---- lower_reduce.cpp: over the last `inner_rank` dimensions ----
+  Value fold(int kind, const Value& given);
+  std::array<Value, NPU_MAX_TUPLE> welford(const Value& given);
 
   // ---- lower_matmul.cpp ----
   void lower_matmul();
   View matrix(uint32_t index, const Space& space, bool split, int* parts);
   void multiply(const Space& batches, int64_t m, int64_t n, int64_t k, const View& result, const View& a,
                 const View& b);
+
+  // An input as bf16 parts: sources that give part 0, 1, 2 when they are stored as bf16, and how many products of parts
+  // make one product.
+  struct Split {
+    int parts = 1;
+    View source[3];
+  };
+  Split split_operand(uint32_t index, const Space& shape, bool split);
+  // Which part of operand `index` takes part in product i.
+  static int part_of(uint32_t index, int i, const Split& split);
+
+  // ---- lower_conv.cpp ----
+  void lower_conv();
+  void convolve(const View& sums, int spatial);
+  void pack(uint32_t index, const Space& shape, const View& to, int64_t part_stride, const Split& split);
+  void unfold(uint32_t index, const View& to, int64_t tap_stride, int64_t part_stride, const Split& split);
+  bool window(int64_t tap, Space* space, View* input, View* matrix);
 
   npu_device* const device_;
   npu_command command_;
@@ -93,10 +127,11 @@ class Lowering {
   Space space_;
   uint64_t scratch_used_ = 0;
   std::vector<Value> values_;
+  std::vector<std::array<Value, NPU_MAX_TUPLE>> members_;  // of folds, by instruction
   const View* acc_ = nullptr;
   // The last computation, which may as well write straight to where its result is stored.
   struct {
-    size_t first = 0;
+    size_t first = 0, end = 0;  // its packets
     uint32_t op = 0;
     View result, a, b, c;
   } last_;

@@ -12,6 +12,25 @@ constexpr int kPartOf[2][kParts] = {{2, 0, 1, 1, 0, 0}, {0, 2, 1, 0, 1, 0}};
 
 }  // namespace
 
+int Lowering::part_of(uint32_t index, int i, const Split& split) {
+  return split.parts == 1 ? 0 : kPartOf[index][i];
+}
+
+Lowering::Split Lowering::split_operand(uint32_t index, const Space& shape, bool split) {
+  Split made;
+  made.source[0] = operand(index, shape, command_.operands[index].stride);
+  if (!split) return made;
+  made.parts = kParts;
+  const Space kept = space_;
+  space_ = shape;
+  for (int part = 1; part < 3; part++) {
+    made.source[part] = contiguous(shape, TYPE_F32);
+    vector(VEC_RESIDUE, made.source[part], made.source[part - 1]);
+  }
+  space_ = kept;
+  return made;
+}
+
 // An input as the GEMM wants it: [batches..., lanes, k], neighbours along k or along the lanes. `space` and the strides
 // of operand `index` are in this order already. An f32 input becomes kParts * k steps of bf16.
 View Lowering::matrix(uint32_t index, const Space& space, bool split, int* parts) {
@@ -40,16 +59,11 @@ View Lowering::matrix(uint32_t index, const Space& space, bool split, int* parts
     Space wide = space;
     wide.size[last] *= kParts;
     const View packed = contiguous(wide, TYPE_BF16);
-    const View rest = contiguous(space, TYPE_F32);
-    for (int part = 0; part < 3; part++) {
-      const View& source = part == 0 ? view : rest;
-      for (int i = 0; i < kParts; i++) {
-        if (kPartOf[index][i] != part) continue;
-        View slice = packed;
-        slice.addr += static_cast<uint64_t>(i * space.size[last]) * type_width(TYPE_BF16);
-        vector(VEC_MOV, slice, source);
-      }
-      if (part < 2) vector(VEC_RESIDUE, rest, source);
+    const Split sources = split_operand(index, space, true);
+    for (int i = 0; i < kParts; i++) {
+      View slice = packed;
+      slice.addr += static_cast<uint64_t>(i * space.size[last]) * type_width(TYPE_BF16);
+      vector(VEC_MOV, slice, sources.source[part_of(index, i, sources)]);
     }
     view = packed;
   }

@@ -55,8 +55,9 @@ Lowering::Value Lowering::apply(int dtype, uint32_t op, const View& a, const Vie
       source = cell;
     }
   const View result = contiguous(space_, dtype == NPU_F32 ? TYPE_F32 : TYPE_I32);
-  last_ = {packets.size(), op, result, sources[0], sources[1], sources[2]};
+  const size_t first = packets.size();
   vector(op, result, sources[0], sources[1], sources[2]);
+  last_ = {first, packets.size(), op, result, sources[0], sources[1], sources[2]};
   return {result, dtype};
 }
 
@@ -121,7 +122,7 @@ Lowering::Value Lowering::compute_float(const npu_instr& in, const Value* v) {
     case NPU_OP_SIGNBIT:
       return apply(NPU_BOOL, VEC_ILT, a, immediate(0));
     default:
-      no_instruction(in);
+      return compute_function(in, v);
   }
 }
 
@@ -150,9 +151,9 @@ Lowering::Value Lowering::compute_integer(const npu_instr& in, const Value* v) {
     case NPU_OP_GE:
       return invert(apply(NPU_BOOL, VEC_ILT, a, b));
     case NPU_OP_MIN:
-      return apply(dtype, VEC_SELECT, apply(NPU_BOOL, VEC_ILT, b, a).view, b, a);
+      return apply(dtype, VEC_IMIN, a, b);
     case NPU_OP_MAX:
-      return apply(dtype, VEC_SELECT, apply(NPU_BOOL, VEC_ILT, a, b).view, b, a);
+      return apply(dtype, VEC_IMAX, a, b);
     default:
       break;
   }
@@ -176,7 +177,7 @@ Lowering::Value Lowering::compute_integer(const npu_instr& in, const Value* v) {
 }
 
 Lowering::Value Lowering::compute(const npu_instr& in) {
-  if (in.mask != NPU_NO_VALUE) throw Unsupported{"masks"};
+  if (in.mask != NPU_NO_VALUE && in.op != NPU_OP_FOLD) throw Unsupported{"masks"};
   if (!computes(in.dtype)) no_instruction(in);
   const uint16_t ids[3] = {in.a, in.b, in.c};
   Value v[3];
@@ -201,6 +202,13 @@ Lowering::Value Lowering::compute(const npu_instr& in) {
       if (in.dtype == NPU_F32) std::memcpy(&pattern, &value.f32, sizeof pattern);
       return {immediate(pattern), in.dtype};
     }
+    case NPU_OP_SIZE: {
+      npu_scalar bits;
+      bits.i = command_.size[in.imm];
+      return scalar(bits, in.dtype);
+    }
+    case NPU_OP_GET:
+      return members_[in.a][in.imm];
     case NPU_OP_CAST:
       return in.imm == NPU_DTYPE_NONE ? convert(v[0], in.dtype) : via(v[0], static_cast<int>(in.imm), in.dtype);
     case NPU_OP_WHERE:
@@ -215,7 +223,8 @@ void Lowering::store(uint32_t index, const Value& value, bool only) {
   if (hardware_type(storage) < 0) throw Unsupported{std::string("a store as ") + npu::dtype_name(storage)};
   const Value exact = convert(value, npu::compute_dtype(storage));
   const View result = operand(index);
-  if (only && !exact.view.immediate && last_.first < packets.size() && exact.view.addr == last_.result.addr) {
+  const bool is_last = last_.first < last_.end && last_.end == packets.size();
+  if (only && is_last && !exact.view.immediate && exact.view.addr == last_.result.addr) {
     packets.resize(last_.first);  // compute it where it belongs
     vector(last_.op, result, last_.a, last_.b, last_.c);
   } else {
@@ -223,28 +232,67 @@ void Lowering::store(uint32_t index, const Value& value, bool only) {
   }
 }
 
+// Everything that is stored has been computed, but for loads that are only stored elsewhere: these must be safe from
+// the stores before them.
+void Lowering::store_all() {
+  const Space all = space_;
+  const uint64_t end = device_->scratch + device_->scratch_size;
+  for (const Store& one : stores_) {
+    Value& value = values_[one.in->a];
+    space_ = one.space;
+    if (stores_.size() > 1 && !value.view.immediate && value.view.addr >= end)
+      value = apply(value.dtype, VEC_MOV, value.view);
+  }
+  for (const Store& one : stores_) {
+    space_ = one.space;
+    store(one.in->imm, values_[one.in->a], stores_.size() == 1);
+  }
+  space_ = all;
+}
+
 void Lowering::lower_program(const View* acc) {
   acc_ = acc;
   values_.resize(program_->instrs.size());
-  std::vector<const npu_instr*> stores;
+  members_.resize(program_->instrs.size());
+  const Space all = space_;
   for (size_t i = 0; i < program_->instrs.size(); i++) {
     const npu_instr& in = program_->instrs[i];
-    if (in.op == NPU_OP_SEGMENT) continue;
-    if (in.op == NPU_OP_STORE) {
-      if (in.mask != NPU_NO_VALUE) throw Unsupported{"masks"};
-      stores.push_back(&in);
-    } else {
-      values_[i] = compute(in);
+    switch (in.op) {
+      case NPU_OP_SEGMENT:
+        if (in.imm == NPU_SEGMENT_COMBINE) throw Unsupported{"folds with a program of their own"};
+        space_ = all;
+        if (in.imm == NPU_SEGMENT_ROW) space_.rank -= command_.inner_rank;
+        break;
+      case NPU_OP_STORE:
+        if (in.mask != NPU_NO_VALUE) throw Unsupported{"masks"};
+        stores_.push_back({&in, space_});
+        break;
+      case NPU_OP_FOLD: {
+        const int kind = static_cast<int>(in.imm & 0xff);
+        Value value = values_[in.a];
+        if (kind == NPU_FOLD_WELFORD && in.b == NPU_NO_VALUE && in.mask == NPU_NO_VALUE) {
+          members_[i] = welford(value);
+        } else {
+          if (in.b != NPU_NO_VALUE) throw Unsupported{std::string("the fold ") + npu::fold_name(kind) + " of a tuple"};
+          if (in.mask != NPU_NO_VALUE) throw Unsupported{"masks"};
+          members_[i][0] = fold(kind, value);
+        }
+        values_[i] = members_[i][0];
+        break;
+      }
+      case NPU_OP_LOAD:
+        for (const Store& one : stores_)
+          if (one.in->imm == in.imm || command_.operands[one.in->imm].addr == command_.operands[in.imm].addr)
+            throw Unsupported{"a load behind a store to the same memory"};
+        [[fallthrough]];
+      default:
+        values_[i] = compute(in);
     }
+    // Of a value that is one per row, inner coordinates move nothing.
+    for (int d = space_.rank; d < NPU_MAX_RANK; d++) values_[i].view.stride[d] = 0;
   }
-  // What is loaded to be stored elsewhere must be safe from the stores before.
-  if (stores.size() > 1)
-    for (const npu_instr* in : stores) {
-      Value& value = values_[in->a];
-      const uint64_t end = device_->scratch + device_->scratch_size;
-      if (!value.view.immediate && value.view.addr >= end) value = apply(value.dtype, VEC_MOV, value.view);
-    }
-  for (const npu_instr* in : stores) store(in->imm, values_[in->a], stores.size() == 1);
+  space_ = all;
+  store_all();
 }
 
 }  // namespace rtl

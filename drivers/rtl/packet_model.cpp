@@ -86,7 +86,8 @@ uint32_t source(const Packet& p, unsigned char* memory, int operand, const uint3
 
 void run_vector(const Packet& p, unsigned char* memory) {
   const bool three = p.op == VEC_FMA || p.op == VEC_SELECT;
-  const bool one = p.op == VEC_MOV || p.op == VEC_RESIDUE || p.op == VEC_I2F || p.op == VEC_F2I;
+  const bool one = p.op == VEC_MOV || p.op == VEC_RESIDUE || p.op == VEC_I2F || p.op == VEC_F2I || p.op == VEC_FLOOR ||
+                   p.op == VEC_ROUND || p.op == VEC_SQRT;
   uint32_t i[4];
   for (i[0] = 0; i[0] < p.size[0]; i[0]++)
     for (i[1] = 0; i[1] < p.size[1]; i[1]++)
@@ -185,6 +186,18 @@ uint32_t run_operation(uint32_t op, uint32_t a, uint32_t b, uint32_t c) {
       return a | b;
     case VEC_XOR:
       return a ^ b;
+    case VEC_IMIN:
+      return static_cast<int32_t>(b) < static_cast<int32_t>(a) ? b : a;
+    case VEC_IMAX:
+      return static_cast<int32_t>(b) > static_cast<int32_t>(a) ? b : a;
+    case VEC_FLOOR:
+      return as_bits(std::floor(x));
+    case VEC_ROUND:
+      return as_bits(std::nearbyint(x));
+    case VEC_DIV:
+      return as_bits(x / y);
+    case VEC_SQRT:
+      return as_bits(std::sqrt(x));
     case VEC_SHL:
       return b > 31 ? 0 : a << b;
     case VEC_SHR:

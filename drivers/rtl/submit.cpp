@@ -20,9 +20,12 @@ void Lowering::run() {
     case NPU_COPY:
       return lower_copy();
     case NPU_MAP:
+    case NPU_REDUCE:
       return lower_program(nullptr);
     case NPU_MATMUL:
       return lower_matmul();
+    case NPU_CONV:
+      return lower_conv();
     default:
       throw Unsupported{"commands of this kind"};
   }
@@ -43,6 +46,10 @@ npu_status lower(npu_device* device, const npu_command* command, bool dry, std::
     return error(NPU_ERROR_INVALID, what(*command) + ": " + problem);
   bool empty = false;
   for (int d = 0; d < command->rank; d++) empty |= command->size[d] == 0;
+  bool no_rows = false;
+  for (int d = 0; d + command->inner_rank < command->rank; d++) no_rows |= command->size[d] == 0;
+  if (empty && !dry && command->kind == NPU_REDUCE && !no_rows)
+    return error(NPU_UNSUPPORTED, what(*command) + ": the NPU does not have folds over nothing");
   if (empty && !dry) return lower(device, command, true, nullptr);  // nothing to do, if it can be done at all
   try {
     Lowering lowering(device, *command, program ? &program->program : nullptr, dry);

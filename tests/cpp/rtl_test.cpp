@@ -54,8 +54,8 @@ void place(Random& r, Packet& p, int operand, const uint32_t* size, bool written
 Packet random_vector(Random& r, bool reduce) {
   Packet p;
   p.opcode = reduce ? OP_REDUCE : OP_VECTOR;
-  static const uint8_t folds[] = {VEC_ADD, VEC_MUL, VEC_MIN, VEC_MAX, VEC_IADD, VEC_AND, VEC_OR, VEC_XOR};
-  p.op = static_cast<uint8_t>(reduce ? folds[r.below(sizeof folds)] : r.below(VEC_SHR + 1));
+  static const uint8_t folds[] = {VEC_ADD, VEC_MUL, VEC_MIN, VEC_MAX, VEC_IADD, VEC_IMAX, VEC_AND, VEC_OR, VEC_XOR};
+  p.op = static_cast<uint8_t>(reduce ? folds[r.below(sizeof folds)] : r.below(VEC_SQRT + 1));
   p.imm = static_cast<uint32_t>(r.engine());
   if (reduce) p.imm = r.chance(50) ? 0 : 0x3f800000;
   for (int d = 0; d < 4; d++) p.size[d] = r.chance(40) ? 1 : 1 + r.below(d == 3 ? 70 : 4);
