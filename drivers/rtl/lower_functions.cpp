@@ -84,8 +84,13 @@ Lowering::Value Lowering::compute_function(const npu_instr& in, const Value* v) 
       return exp(a);
     case NPU_OP_LOG:
       return log(a);
-    case NPU_OP_SIGMOID:
-      return f(VEC_DIV, number(1), f(VEC_ADD, exp(f(VEC_XOR, a, immediate(kSign)).view).view, number(1)).view);
+    case NPU_OP_SIGMOID: {
+      // By e^-|x|, which does not overflow.
+      const View e = exp(f(VEC_OR, a, immediate(kSign)).view).view;
+      const View negative = apply(NPU_BOOL, VEC_LT, a, immediate(0)).view;
+      const View above = apply(NPU_F32, VEC_SELECT, negative, e, number(1)).view;
+      return f(VEC_DIV, above, f(VEC_ADD, e, number(1)).view);
+    }
     case NPU_OP_FLOOR:
       return f(VEC_FLOOR, a, immediate(0));
     case NPU_OP_ROUND:
