@@ -22,13 +22,13 @@ def driver_test(driver, *arguments):
 
 def test_the_driver_keeps_the_contract():
     lines = driver_test("rtl:memory=512M", "--count", "40")
-    for name in ("COPY: random types", "MAP: one instruction on every type", "MATMUL: random types"):
+    for name in ("COPY: random", "MAP: one instruction", "REDUCE: softmax", "MATMUL: random", "CONV: forward"):
         assert any(name in line and "PASS" in line for line in lines), lines
 
 
-@pytest.mark.parametrize("kind", ["COPY: ", "MAP: ", "MATMUL: "])
+@pytest.mark.parametrize("kind", ["COPY: ", "MAP: ", "REDUCE: sums", "MATMUL: random", "CONV: "])
 def test_random_pauses_on_the_bus_change_nothing(kind):
-    driver_test("rtl:memory=256M:stall=7:latency=3", "--count", "30", "--filter", kind)
+    driver_test("rtl:memory=256M:stall=7:latency=3", "--count", "20", "--filter", kind)
 
 
 def test_bad_options_are_refused_with_a_sentence():
@@ -88,22 +88,59 @@ def test_f32_product_is_as_accurate_as_f32(python):
     ).lines()
 
 
-def test_lenet_inference_agrees_with_the_cpu(python):
+def test_softmax_norms_and_functions_run_on_the_npu(python):
     python(
         """
         import torch, torch_npu
-        from tests.small_models import lenet
+        from torch.nn import functional as F
         torch.manual_seed(0)
-        network = lenet()[0].model
-        x = torch.randn(4, 1, 28, 28)
-        want = network(x)
-        got = network.npu()(x.npu()).cpu()
-        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
-        on_cpu = set(torch_npu.fallback.report())
-        assert on_cpu == {"aten::convolution", "aten::max_pool2d_with_indices"}, on_cpu  # all else runs on the NPU
+        x, w = torch.randn(6, 5, 33), torch.randn(33)
+        ops = (
+            lambda x, w: F.softmax(x, -1), lambda x, w: F.log_softmax(x, 1), lambda x, w: F.layer_norm(x, (33,), w, w),
+            lambda x, w: F.silu(x), lambda x, w: x.exp(), lambda x, w: x.abs().log(), lambda x, w: x / w,
+            lambda x, w: x.abs().sqrt(), lambda x, w: x.mean((0, 2)), lambda x, w: x.amax(1), lambda x, w: x.var(-1),
+        )
+        for i, op in enumerate(ops):
+            with torch_npu.fallback.mode("error"):
+                got = op(x.npu(), w.npu()).cpu()
+            torch.testing.assert_close(got, op(x, w), rtol=2e-6, atol=1e-6, msg=lambda text: f"op {i}: {text}")
         """,
         TORCH_NPU_DRIVER=DRIVER,
     ).lines()
+
+
+# A training step of a model: loss and new parameters against the CPU, and which ops ran on the CPU.
+TRAINING_STEP = """
+    import copy, sys, torch, torch_npu
+    from tests import small_models
+    torch.manual_seed(0)
+    model, inputs, named = getattr(small_models, sys.argv[1])()
+    on_npu = copy.deepcopy(model).npu()
+    move = lambda value: value.npu() if torch.is_tensor(value) else value
+    losses = model(*inputs, **named), on_npu(*map(move, inputs), **{k: move(v) for k, v in named.items()})
+    torch.testing.assert_close(losses[1].cpu(), losses[0], rtol=1e-5, atol=1e-6)
+    for loss, network in zip(losses, (model, on_npu)):
+        loss.backward()
+        torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9).step()
+    for want, got in zip(model.parameters(), on_npu.parameters()):
+        torch.testing.assert_close(got.cpu(), want, rtol=1e-5, atol=1e-6)
+    print(*sorted(torch_npu.fallback.report()))
+"""
+ADDRESSES = {
+    "lenet": {"max_pool2d_with_indices", "max_pool2d_with_indices_backward"},
+    "qwen2": {"index_select", "index.Tensor", "embedding_dense_backward"},
+}
+INTEGERS = {"arange.start_out", "add.Tensor", "copy_", "eq.Scalar", "le.Tensor", "sum.dim_IntList"}
+
+
+@pytest.mark.parametrize("model", ["lenet", "qwen2"])
+def test_a_training_step_agrees_with_the_cpu(python, model):
+    """What the NPU cannot do yet is named here: it may become less, and must not become more."""
+    lines = python(TRAINING_STEP, model, TORCH_NPU_DRIVER=DRIVER, TORCH_NPU_FALLBACK="quiet").lines()
+    on_cpu = {name.removeprefix("aten::") for name in lines[-1].split()}
+    allowed = ADDRESSES[model] | {"nll_loss_forward", "nll_loss_backward"}
+    allowed |= {"cos", "sin", *INTEGERS} if model == "qwen2" else set()
+    assert on_cpu <= allowed
 
 
 def test_two_simulated_npus_and_the_c_model_in_one_process(python):
