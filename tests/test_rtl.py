@@ -21,14 +21,14 @@ def driver_test(driver, *arguments):
 
 
 def test_the_driver_keeps_the_contract():
-    lines = driver_test("rtl:memory=512M", "--count", "40")
+    lines = driver_test("rtl:memory=512M", "--count", "20")
     for name in ("COPY: random", "MAP: one instruction", "REDUCE: softmax", "MATMUL: random", "CONV: forward"):
         assert any(name in line and "PASS" in line for line in lines), lines
 
 
 @pytest.mark.parametrize("kind", ["COPY: ", "MAP: ", "REDUCE: sums", "MATMUL: random", "CONV: "])
 def test_random_pauses_on_the_bus_change_nothing(kind):
-    driver_test("rtl:memory=256M:stall=7:latency=3", "--count", "20", "--filter", kind)
+    driver_test("rtl:memory=256M:stall=7:latency=3", "--count", "10", "--filter", kind)
 
 
 def test_bad_options_are_refused_with_a_sentence():

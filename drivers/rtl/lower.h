@@ -80,6 +80,7 @@ class Lowering {
   Value apply(int dtype, uint32_t op, const View& a, const View& b = immediate(0), const View& c = immediate(0));
   Value invert(const Value& value);  // of a truth value
   void store(uint32_t operand, const Value& value, bool only);
+  Value load_behind_stores(const npu_instr& in);
   void store_all();
   struct Store {
     const npu_instr* in;

@@ -81,6 +81,7 @@ Lowering::Value Lowering::via(const Value& value, int storage, int dtype) {
   const int type = hardware_type(storage);
   if (type < 0) throw Unsupported{std::string("a cast through ") + npu::dtype_name(storage)};
   const Value exact = convert(value, npu::compute_dtype(storage));
+  if (storage == exact.dtype) return convert(exact, dtype);  // it loses nothing there
   View cell = contiguous(space_, static_cast<uint32_t>(type));
   vector(VEC_MOV, cell, exact.view);
   return convert({cell, exact.dtype}, dtype);
@@ -250,6 +251,19 @@ void Lowering::store_all() {
   space_ = all;
 }
 
+// Stores come last, so a load of what an earlier segment has stored takes the value itself, as it is after the storage
+// type.
+Lowering::Value Lowering::load_behind_stores(const npu_instr& in) {
+  for (const Store& one : stores_) {
+    const npu_operand &stored = command_.operands[one.in->imm], &loaded = command_.operands[in.imm];
+    if (one.in->imm == in.imm && one.space.rank == space_.rank && in.mask == NPU_NO_VALUE)
+      return via(values_[one.in->a], stored.dtype, in.dtype);
+    if (one.in->imm == in.imm || (stored.addr == loaded.addr && !(loaded.flags & NPU_OPERAND_IMMEDIATE)))
+      throw Unsupported{"a load behind a store to the same memory"};
+  }
+  return compute(in);
+}
+
 void Lowering::lower_program(const View* acc) {
   acc_ = acc;
   values_.resize(program_->instrs.size());
@@ -265,6 +279,7 @@ void Lowering::lower_program(const View* acc) {
         break;
       case NPU_OP_STORE:
         if (in.mask != NPU_NO_VALUE) throw Unsupported{"masks"};
+        std::erase_if(stores_, [&](const Store& s) { return s.in->imm == in.imm && s.space.rank == space_.rank; });
         stores_.push_back({&in, space_});
         break;
       case NPU_OP_FOLD: {
@@ -281,10 +296,8 @@ void Lowering::lower_program(const View* acc) {
         break;
       }
       case NPU_OP_LOAD:
-        for (const Store& one : stores_)
-          if (one.in->imm == in.imm || command_.operands[one.in->imm].addr == command_.operands[in.imm].addr)
-            throw Unsupported{"a load behind a store to the same memory"};
-        [[fallthrough]];
+        values_[i] = load_behind_stores(in);
+        break;
       default:
         values_[i] = compute(in);
     }
