@@ -62,6 +62,15 @@ struct CompiledKernel::SharedProgram {
   }
 };
 
+npu_command_kind CompiledKernel::kind_of(const std::string& name) {
+  if (name == "map") return NPU_MAP;
+  if (name == "reduce") return NPU_REDUCE;
+  if (name == "scan") return NPU_SCAN;
+  if (name == "scatter") return NPU_SCATTER;
+  if (name == "matmul") return NPU_MATMUL;
+  TORCH_CHECK_VALUE(false, "expected map, reduce, scan, scatter or matmul, got ", name);
+}
+
 CompiledKernel::CompiledKernel(const Spec& spec) : tensors_(spec.tensors), numbers_(spec.numbers) {
   if (!spec.program.empty()) program_ = SharedProgram::of(parse_checked(spec.program));
   TORCH_CHECK_VALUE(spec.sizes.size() <= NPU_MAX_RANK && spec.params.size() <= NPU_MAX_PARAMS &&

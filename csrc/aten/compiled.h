@@ -36,6 +36,9 @@ class CompiledKernel {
     Number k;             // MATMUL
   };
 
+  // map, reduce, scan, scatter, matmul.
+  static npu_command_kind kind_of(const std::string& name);
+
   // Throws c10::ValueError if the program or the spec breaks a rule of docs/isa.md. Touches no device.
   explicit CompiledKernel(const Spec& spec);
 

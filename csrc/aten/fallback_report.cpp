@@ -37,6 +37,8 @@ std::map<std::string, Entry>& table() {
   return *entries;
 }
 
+bool g_refusal_said = false;  // by a warning about a compiled command: the first stands for all, a model has hundreds
+
 }  // namespace
 
 Mode parse_mode(const std::string& text) {
@@ -64,6 +66,7 @@ std::map<std::string, uint64_t> counts() {
 void reset() {
   std::lock_guard lock(g_mutex);
   table().clear();
+  g_refusal_said = false;
 }
 
 void check(const std::string& op) {
@@ -80,18 +83,23 @@ void check(const std::string& op) {
 
 void note(const std::string& op) {
   check(op);
+  const bool compiled = op.rfind("compiled::", 0) == 0;
   bool warn = false;
   {
     std::lock_guard lock(g_mutex);
     Entry& entry = table()[op];
     ++entry.count;
-    warn = mode() == Mode::Warn && !entry.warned;
-    entry.warned |= warn;
+    bool& said = compiled ? g_refusal_said : entry.warned;
+    warn = mode() == Mode::Warn && !said;
+    said |= warn;
   }
   if (warn) {
     TORCH_WARN("npu: ", op,
-               " has no npu kernel for this call and ran on the CPU (data is copied there and back). "
-               "torch_npu.fallback.report() lists all; TORCH_NPU_FALLBACK=error forbids it, =quiet silences this.");
+               compiled ? " was refused by the driver, and ran on the CPU, as will whatever else it refuses of compiled "
+                          "graphs"
+                        : " has no npu kernel for this call and ran on the CPU",
+               " (data is copied there and back). torch_npu.fallback.report() lists all; TORCH_NPU_FALLBACK=error "
+               "forbids it, =quiet silences this.");
   }
 }
 

@@ -188,22 +188,13 @@ std::vector<CompiledKernel::Number> read_numbers(py::handle sequence) {
   return out;
 }
 
-npu_command_kind read_kind(const std::string& kind) {
-  if (kind == "map") return NPU_MAP;
-  if (kind == "reduce") return NPU_REDUCE;
-  if (kind == "scan") return NPU_SCAN;
-  if (kind == "scatter") return NPU_SCATTER;
-  if (kind == "matmul") return NPU_MATMUL;
-  TORCH_CHECK_VALUE(false, "expected map, reduce, scan, scatter or matmul, got ", kind);
-}
-
 py::object make_kernel(const std::string& name, const std::string& kind, int inner_rank, int tensors, int numbers,
                        const py::sequence& sizes, const py::sequence& operands, const py::sequence& params,
                        const std::string& program, const py::object& k, const py::object& tuner) {
   TORCH_CHECK_VALUE(tensors <= kMaxTensors && numbers <= kMaxNumbers, name, ": expected at most ", kMaxTensors,
                     " tensors and ", kMaxNumbers, " numbers, got ", tensors, " and ", numbers);
-  CompiledKernel::Spec spec{name, read_kind(kind),      inner_rank, tensors, numbers, read_numbers(sizes),
-                            {},   read_numbers(params), program,    {}};
+  CompiledKernel::Spec spec{name, CompiledKernel::kind_of(kind), inner_rank, tensors, numbers, read_numbers(sizes),
+                            {},   read_numbers(params),          program,    {}};
   spec.k = read_number(k);
   for (const py::handle item : operands) {
     const auto operand = py::reinterpret_borrow<py::sequence>(item);

@@ -1,6 +1,6 @@
 """Registration when it is needed: importing torch must not import Dynamo and Inductor, which takes seconds.
 
-`install` leaves a note for three modules of torch's. When one of them has been imported, which only torch.compile and
+`install` leaves a note for four modules of torch's. When one of them has been imported, which only torch.compile and
 its relatives do, the module of ours is imported too."""
 
 import importlib
@@ -10,6 +10,7 @@ import sys
 
 # Each registers itself where it ends.
 _WAITING = {
+    "torch._inductor.runtime.cache_dir_utils": "torch_npu.compile.cache_folder",
     "torch._dynamo.device_interface": "torch_npu.compile.device_interface",
     "torch._dynamo.backends.registry": "torch_npu.compile.backend",
     "torch._inductor.compile_fx": "torch_npu.compile.inductor",

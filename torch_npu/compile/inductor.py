@@ -2,22 +2,21 @@
 
 import functools
 import logging
-import os
-import tempfile
 
 import torch
-from torch._inductor import compile_fx, config, lowering, scheduler, utils
+from torch._inductor import compile_fx, config, ir, lowering, scheduler, utils
 from torch._inductor.codegen.common import (
     DeviceOpOverrides,
     get_device_op_overrides,
     register_backend_for_device,
     register_device_op_overrides,
 )
-from torch._inductor.runtime.cache_dir_utils import cache_dir
 from torch._inductor.virtualized import V
 
 from torch_npu.compile import (
     autotune,
+    cache_folder,
+    cpp_wrapper,
     decompositions,
     freezing,
     left_to_aten,
@@ -28,6 +27,7 @@ from torch_npu.compile import (
     reuse,
     settings,
 )
+from torch_npu.compile.cpp_wrapper import NpuCppWrapper
 from torch_npu.compile.scheduling import NpuScheduling
 from torch_npu.compile.wrapper import NpuWrapper
 
@@ -66,6 +66,12 @@ class NpuDeviceOps(DeviceOpOverrides):
     def current_stream(self) -> str:
         return "torch.npu.current_stream()"
 
+    def cpp_aoti_stream_guard(self) -> str:
+        return "torch_npu::StreamGuard"
+
+    def cpp_kernel_type(self) -> str:
+        return "void*"
+
 
 def register() -> None:
     if "npu" in utils.GPU_TYPES:
@@ -75,16 +81,18 @@ def register() -> None:
     _one_gpu_type()
     utils.GPU_TYPES.append("npu")
     utils.get_gpu_type()
-    register_backend_for_device("npu", NpuScheduling, NpuWrapper, device_custom_config=settings)
+    register_backend_for_device("npu", NpuScheduling, NpuWrapper, NpuCppWrapper, device_custom_config=settings)
     get_device_op_overrides("cpu")  # before 2.13 the devices that PyTorch knows are added to an empty list only
     register_device_op_overrides("npu", NpuDeviceOps())
     left_to_aten.leave_what_is_known()
     logging.getLogger(scheduler.__name__).addFilter(left_to_aten.quiet)
     autotune.register_benchmarker()
     decompositions.register()
+    logging.getLogger(ir.__name__).addFilter(left_to_aten.quiet_about_names)
     product.register()
     patterns.install()
     freezing.install(SETTINGS)
+    cpp_wrapper.register()
     replay.install()
     partition.install(_on_npu)
     for name in ("argmax", "argmin"):
@@ -148,14 +156,19 @@ def _until_carried(codegen_and_compile):
     """Compiles with our settings, and again with an op left to aten where a program cannot express it."""
 
     @functools.wraps(codegen_and_compile)
-    def compile(self, graph, example_inputs, *args, **kwargs):
+    def compile(self, graph, example_inputs, inputs_to_check, graph_kwargs):
         if not _on_npu(graph):
-            return codegen_and_compile(self, graph, example_inputs, *args, **kwargs)
-        _ensure_cache()
-        with config.patch(SETTINGS):
+            return codegen_and_compile(self, graph, example_inputs, inputs_to_check, graph_kwargs)
+        cache_folder.check()
+        # The C++ of a model compiled ahead of time computes nothing: no need to try which vectors the compiler knows.
+        ahead = {"cpp.vec_isa_ok": True} if V.aot_compilation else {"cpp_wrapper": False}
+        if graph_kwargs.get("cpp_wrapper") and not V.aot_compilation:
+            _say_python()
+            graph_kwargs = {**graph_kwargs, "cpp_wrapper": False}
+        with config.patch({**SETTINGS, **ahead}):
             while True:
                 try:
-                    return codegen_and_compile(self, graph, example_inputs, *args, **kwargs)
+                    return codegen_and_compile(self, graph, example_inputs, inputs_to_check, graph_kwargs)
                 except Exception as error:
                     if not left_to_aten.retry_without(error):
                         raise
@@ -164,16 +177,8 @@ def _until_carried(codegen_and_compile):
 
 
 @functools.cache
-def _ensure_cache() -> None:
-    """Generated code goes through a file. Where the cache folder takes none, a temporary one serves."""
-    folder = cache_dir()
-    try:
-        os.makedirs(folder, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="torchinductor_")
-        log.warning("torch.compile caches nothing beyond this process: expected a folder to write to, got %s", error)
+def _say_python() -> None:
+    log.warning("torch.compile on npu generates Python: config.cpp_wrapper is for models compiled ahead of time there")
 
 
 def _on_npu(graph: torch.fx.GraphModule) -> bool:

@@ -12,6 +12,7 @@ from torch.utils._sympy import functions as sf
 
 from torch_npu import _C
 from torch_npu.compile import autotune
+from torch_npu.compile.definition import KERNEL_NAME, Definition
 from torch_npu.compile.ops import NpuOverrides, NpuProxy, seen_as, value_of
 from torch_npu.compile.program import (
     NARROW,
@@ -27,7 +28,6 @@ from torch_npu.compile.program import (
 )
 from torch_npu.compile.space import Space, plain, static
 
-KERNEL_NAME = "KERNEL_NAME"
 MAX_OPERANDS, MAX_PARAMS = 64, 32
 
 _FOLDS = {"sum": "sum", "prod": "prod", "max": "max", "min": "min", "any": "or", "xor_sum": "xor"}
@@ -263,11 +263,11 @@ class NpuKernel(SIMDKernel):
         if known is not None:
             return known
         text = pexpr(plain(expr))
-        self.numbers.setdefault(text)
+        self.numbers.setdefault(text, plain(expr))
         return text
 
     def codegen_kernel(self, name=None) -> str:
-        """The definition in generated code: a call of runtime.npu_kernel."""
+        """The definition in generated code."""
         self.codegen_body()
         segments = finish(self.builder.segments, is_buffer_removed)
         values = [v for s in segments for v in s.values]
@@ -291,27 +291,20 @@ class NpuKernel(SIMDKernel):
         arg_defs, call_args, _, _ = self.args.python_argdefs()
         tensors = {d.name: c for d, c in zip(arg_defs, call_args) if d.name not in self.args.sizevars.values()}
         used = [t for t in tensors if any(k[0] == t for k, _ in operands)]
-        self.numbers: dict[str, None] = {}
+        self.numbers: dict[str, sympy.Expr] = {}
         sizes = tuple(map(self._number, self.space.sizes))
         described = [(k[0], self._number(k[1]), tuple(map(self._number, k[2]))) for k, _ in operands]
         given = tuple(self._number(e) for e, _ in params)
-        extra = {"reduce": f", inner={self.space.inner_rank}", "scan": ", inner=1"}.get(kind, "")
-        if self.depth is not None:
-            extra += f", k={self._number(self.depth)!r}"
-        if autotune.wanted(kind):
-            extra += ", tune=True"
-        self.call = [*(tensors[t] for t in used), *self.numbers]
-        lines = [f"{kind!r}, tensors={tuple(used)!r}, sizes={sizes!r}{extra}"]
-        if self.numbers:
-            lines.append(f"numbers={tuple(self.numbers)!r}")
-        if params:
-            lines.append(f"params={given!r}")
-        lines.append("operands=[" + ", ".join(map(repr, described)) + "]")
-        lines.append(f"program='''\n{program}'''" if program else "program=''")
-        return f"npu_kernel({KERNEL_NAME!r}, " + ",\n    ".join(lines) + ")"
+        inner = {"reduce": self.space.inner_rank, "scan": 1}.get(kind, 0)
+        k = None if self.depth is None else self._number(self.depth)
+        self.tensors = [tensors[t] for t in used]
+        definition = Definition(
+            *(kind, tuple(used), sizes, described, program, tuple(self.numbers), given, inner, k), autotune.wanted(kind)
+        )
+        return definition.cpp() if V.graph.cpp_wrapper else definition.python()
 
     def call_kernel(self, name: str, node=None, deallocate_ws=True) -> None:
-        V.graph.wrapper_code.writeline(f"{name}({', '.join(self.call)})")
+        V.graph.wrapper_code.call_kernel(name, self.tensors, self.numbers.values())
 
 
 def _kind(segments: list[Segment]) -> str:

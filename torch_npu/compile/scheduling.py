@@ -9,7 +9,8 @@ from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
 from torch_npu.compile import settings
-from torch_npu.compile.kernel import KERNEL_NAME, NpuKernel
+from torch_npu.compile.definition import KERNEL_NAME
+from torch_npu.compile.kernel import NpuKernel
 from torch_npu.compile.product import ProductKernel, joins
 from torch_npu.compile.program import CannotCarry, TooLarge
 

@@ -1,5 +1,6 @@
 """Wrapper code: Inductor's Python, with memory from our allocator in one call."""
 
+from torch._inductor.codegen.simd import pexpr
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SubgraphPythonWrapperCodegen
 
 
@@ -22,7 +23,7 @@ class _Peak:
             self.estimate.update_peak_between(free, allocation)
 
 
-class NpuWrapper(PythonWrapperCodegen):
+class EstimatesPeak:
     @property
     def estimate_peak(self):
         return self._estimate_peak
@@ -31,6 +32,8 @@ class NpuWrapper(PythonWrapperCodegen):
     def estimate_peak(self, estimate):
         self._estimate_peak = _Peak(estimate)
 
+
+class NpuWrapper(EstimatesPeak, PythonWrapperCodegen):
     @staticmethod
     def create(is_subgraph, subgraph_name, parent_wrapper, partition_signatures=None):
         if is_subgraph:
@@ -40,6 +43,9 @@ class NpuWrapper(PythonWrapperCodegen):
     def write_header(self) -> None:
         super().write_header()
         self.header.writeline("from torch_npu.compile.runtime import device_guard, empty_strided_npu, npu_kernel")
+
+    def call_kernel(self, name: str, tensors: list[str], numbers) -> None:
+        self.writeline(f"{name}({', '.join([*tensors, *map(pexpr, numbers)])})")
 
     def make_allocation(self, name, device, dtype, shape, stride, allocation_shape=None, is_pinned=False):
         line = super().make_allocation(name, device, dtype, shape, stride, allocation_shape, is_pinned)

@@ -1,0 +1,113 @@
+"""What torch.compile meets in practice: each time something that works, and one sentence about what was done."""
+
+import pytest
+import torch
+import torch._dynamo
+from torch._dynamo.utils import counters
+
+WORKS = """
+import torch, torch_npu
+x = torch.linspace(-1, 1, 60).reshape(6, 10)
+for f in (lambda x: torch.softmax(x * 2, -1), lambda x: (x + 1).relu().sum(0)):
+    torch.testing.assert_close(torch.compile(f)(x.npu()).cpu(), f(x))
+print(sorted(torch_npu.fallback.report()))
+"""
+
+
+def said(finished) -> list[str]:
+    """What a child process wrote beside its output, without the lines of source that Python's warnings quote."""
+    assert finished.status == 0, finished.err
+    return [line for line in finished.err.splitlines() if line and not line.startswith("  ")]
+
+
+def test_control_flow_that_depends_on_data_breaks_the_graph():
+    torch._dynamo.reset()
+    counters.clear()
+
+    def model(x):
+        y = x * 2
+        return y.sin() if y.sum() > 0 else y.cos()
+
+    compiled = torch.compile(model)
+    for x in (torch.ones(5), -torch.ones(5), torch.randn(5)):
+        torch.testing.assert_close(compiled(x.npu()).cpu(), model(x))
+    assert counters["stats"]["unique_graphs"] == 3  # up to the question, and what follows each answer
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="[Dd]ata-dependent"):
+        torch.compile(model, fullgraph=True)(torch.ones(5).npu())
+
+
+def test_no_compiler_is_needed(python, tmp_path):
+    away = {"CXX": "/nowhere/c++", "CC": "/nowhere/cc", "PATH": str(tmp_path)}
+    finished = python(WORKS, timeout=300, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"), **away)
+    assert finished.lines() == ["[]"] and said(finished) == []
+
+
+@pytest.mark.parametrize("folder", ["below a file", "read only"])
+def test_a_cache_folder_that_takes_no_files_is_replaced(python, tmp_path, folder):
+    (tmp_path / "file").touch()
+    path = {"below a file": str(tmp_path / "file" / "cache"), "read only": "/proc/self"}[folder]
+    finished = python(WORKS, timeout=300, TORCHINDUCTOR_CACHE_DIR=path)
+    assert finished.lines() == ["[]"]
+    (sentence,) = said(finished)
+    assert sentence.startswith("torch.compile caches nothing beyond this process: expected a folder to write to, got ")
+
+
+def test_a_driver_that_refuses_programs(python):
+    """The template has no commands: every kernel runs on the host, and one warning says so."""
+    finished = python(WORKS, timeout=300, TORCH_NPU_DRIVER="template")
+    assert finished.out.count("compiled::npu_fused_") == 2
+    (sentence,) = said(finished)
+    assert "compiled::npu_fused_" in sentence and "was refused by the driver, and ran on the CPU" in sentence
+
+
+def test_a_command_that_fails_is_an_exception_and_the_next_one_works(python, broken_driver):
+    code = """
+    import torch
+    f = torch.compile(lambda x: (x + 1).relu() * 2)
+    x = torch.linspace(-1, 1, 60)
+    print(f(x.npu()).cpu().equal((x + 1).relu() * 2))
+    try:
+        f(x.npu()).cpu()
+    except torch.AcceleratorError as error:
+        print("npu_fused_" in str(error))
+    print(f(x.npu()).cpu().equal((x + 1).relu() * 2))
+    """
+    finished = python(code, timeout=300, TORCH_NPU_DRIVER=f"{broken_driver('failing')}:fail_at=2")
+    assert finished.lines() == ["True", "True", "True"]
+
+
+TRAINED = """
+import torch, torch_npu
+from torch._dynamo.utils import counters
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.LayerNorm(32), torch.nn.GELU(), torch.nn.Linear(32, 5))
+x, y = torch.randn(8, 16), torch.randint(5, (8,))
+
+
+def gradients(run, x, y):
+    model.zero_grad()
+    loss = torch.nn.functional.cross_entropy(run(x), y)
+    loss.backward()
+    return [loss.detach().cpu(), *(p.grad.cpu().clone() for p in model.parameters())]
+
+
+expected = gradients(model, x, y)
+model.npu()
+torch.testing.assert_close(gradients(torch.compile(model), x.npu(), y.npu()), expected)
+print(counters["inductor"]["fxgraph_cache_miss"], counters["inductor"]["fxgraph_cache_hit"])
+print(any(name.startswith("compiled::") for name in torch_npu.fallback.report()))
+"""
+
+
+def test_what_one_driver_compiled_runs_on_another(python, broken_driver, tmp_path):
+    """On the C model, on a driver without commands and on one that runs every command by the book; compiled once."""
+    drivers = {
+        "cmodel": ["2 0", "False"],
+        "template": ["0 2", "True"],
+        f"{broken_driver('failing')}:fail_at=0": ["0 2", "False"],
+    }
+    for driver, expected in drivers.items():
+        variables = {"TORCH_NPU_DRIVER": driver, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+        assert python(TRAINED, timeout=300, TORCH_NPU_FALLBACK="quiet", **variables).lines() == expected, driver
