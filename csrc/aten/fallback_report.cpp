@@ -95,9 +95,10 @@ void note(const std::string& op) {
   }
   if (warn) {
     TORCH_WARN("npu: ", op,
-               compiled ? " was refused by the driver, and ran on the CPU, as will whatever else it refuses of compiled "
-                          "graphs"
-                        : " has no npu kernel for this call and ran on the CPU",
+               compiled
+                   ? " was refused by the driver, and ran on the CPU, as will whatever else it refuses of compiled "
+                     "graphs"
+                   : " has no npu kernel for this call and ran on the CPU",
                " (data is copied there and back). torch_npu.fallback.report() lists all; TORCH_NPU_FALLBACK=error "
                "forbids it, =quiet silences this.");
   }
