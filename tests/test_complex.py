@@ -46,6 +46,19 @@ def same(function, *tensors, **limits):
     torch.testing.assert_close(got.cpu(), expected, equal_nan=True, **limits)
 
 
+@pytest.mark.parametrize("dtype", BOTH)
+def test_truth_in_place_and_into_complex(native, dtype):
+    """A truth value becomes a complex number: the real part is stored, the other one zero."""
+    x, y = torch.randn(2, 4, 6, dtype=dtype)
+    x[0], x[1, 2:] = 0, y[1, 2:]
+    for name in ("eq", "ne", "logical_and", "logical_or", "logical_xor"):
+        same(lambda a, b, name=name: getattr(a.clone(), name + "_")(b), x, y)
+        same(lambda a, b, name=name: getattr(a.clone().t(), name + "_")(b.t()), x, y)
+        same(lambda a, b, name=name: getattr(torch, name)(a, b, out=torch.full_like(a, 7 + 7j)), x, y)
+    same(lambda a: a.clone()[:, ::2].logical_not_(), x)
+    same(lambda a: torch.eq(a, 0, out=torch.full_like(a, 1j)), x)
+
+
 PARTS = [0.0, -0.0, 1.0, -1.0, 0.5, -2.0, 30.0, -30.0, 1e-5, 3.0]
 GRID = torch.tensor([complex(a, b) for a, b in itertools.product(PARTS, PARTS)], dtype=torch.complex128)
 

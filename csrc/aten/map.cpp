@@ -9,6 +9,8 @@
 #include <string>
 #include <tuple>
 
+#include "csrc/aten/complex.h"
+
 namespace torch_npu {
 
 namespace {
@@ -140,6 +142,12 @@ void set_pair(npu_operand* parts, const at::TensorIteratorBase& iter, int arg, c
   }
 }
 
+// A complex tensor that gets what a program over pairs has as one number: its real part is stored, the other one is
+// zero.
+bool gets_real(const at::TensorIteratorBase& iter, int arg, uint32_t pairs) {
+  return pairs != 0 && arg < iter.noutputs() && !(pairs >> arg & 1) && c10::isComplexType(iter.dtype(arg));
+}
+
 // dims[d] is the iterator's dimension that becomes dimension d of the command, outermost first. `common` is the type
 // that PyTorch would round inputs to, or Undefined. `pairs`: see TypedKernel.
 void build(Built& built, const at::TensorIteratorBase& iter, const char* label, const int* dims, int rank,
@@ -174,7 +182,8 @@ void build(Built& built, const at::TensorIteratorBase& iter, const char* label, 
       continue;
     }
     operand.addr = reinterpret_cast<npu_addr>(iter.data_ptr(arg));
-    const npu_dtype type = storage_dtype(iter.dtype(arg));
+    const bool real = gets_real(iter, arg, pairs);
+    const npu_dtype type = real ? part_dtype(iter.dtype(arg)) : storage_dtype(iter.dtype(arg));
     const bool fits = rounded == NPU_DTYPE_NONE ||
                       (arg < iter.noutputs() ? stores_like_cast(rounded, type) : loads_like_cast(type, rounded));
     if (type == NPU_DTYPE_NONE || !fits) {
@@ -182,7 +191,7 @@ void build(Built& built, const at::TensorIteratorBase& iter, const char* label, 
     }
     operand.dtype = type;
     const auto strides = iter.strides(arg);
-    const int64_t element = iter.element_size(arg);
+    const int64_t element = iter.element_size(arg) / (real ? 2 : 1);
     for (int d = 0; d < kept; ++d) {
       operand.stride[d] = strides[dims[rank - kept + d]] / element;
     }
@@ -334,6 +343,11 @@ void launch_map_as(c10::ScalarType common, at::TensorIteratorBase& iter, Kernel&
   built.command.program = kernel.on(iter.device(0).index());
   set_params(built.command, params);
   submit_outer(built, iter, dims, rank, std::max(rank - NPU_MAX_RANK, 0));
+  for (int arg = 0; arg < iter.noutputs(); ++arg) {
+    if (gets_real(iter, arg, pairs)) {
+      imag_part(iter.tensor(arg)).zero_();
+    }
+  }
 }
 
 void launch_reduce(at::TensorIteratorBase& iter, Kernel& kernel, const char* label,
