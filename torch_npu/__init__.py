@@ -11,6 +11,7 @@ from torch_npu.version import __version__
 
 __all__ = [
     "__version__",
+    "add_driver",
     "compile",
     "config",
     "drivers",
@@ -29,6 +30,7 @@ __all__ = [
     "optim",
     "optimize_lora",
     "quantization",
+    "verify",
 ]
 
 # The names by which other libraries call them; torch.ops.npu has the same ones (docs/fused-ops.md).
@@ -78,8 +80,10 @@ def __getattr__(name: str):
         import torch
 
         return getattr(torch.ops.npu, name)
-    if name in ("drivers", "driver_error", "include_path"):
+    if name in ("add_driver", "drivers", "driver_error", "include_path"):
         return getattr(importlib.import_module("torch_npu._info"), name)
+    if name == "verify":
+        return importlib.import_module("torch_npu.verification").verify
     if name == "optimize_lora":
         return importlib.import_module("torch_npu.lora").optimize_lora
     if name == "native_report":

@@ -15,6 +15,22 @@ def drivers() -> list[dict[str, Any]]:
     return _C.drivers()
 
 
+def add_driver(spec: str) -> list[str]:
+    """Loads one more driver (or several, with commas) and returns its devices: add_driver("cmodel") -> ["npu:1"].
+
+    `spec` has the form of TORCH_NPU_DRIVER. Devices that exist stay as they are; nothing is ever unloaded.
+    """
+    from torch_npu.npu._lazy import _lazy_init
+
+    _lazy_init()
+    return [f"npu:{index}" for index in _C.add_drivers(spec)]
+
+
+def wrapped(driver: str) -> bool:
+    """Whether a driver, by its name, stands in front of another one and is no hardware itself."""
+    return Path(driver).stem.removeprefix("libnpu_") in ("lockstep", "record")
+
+
 def driver_error() -> str:
     """Why drivers could not be loaded, in one sentence; empty if all is well."""
     return _C.driver_error()

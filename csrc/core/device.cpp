@@ -10,6 +10,7 @@
 #include <mutex>
 #include <stdexcept>
 
+#include "csrc/core/add_drivers.h"
 #include "csrc/core/capture.h"
 #include "csrc/core/driver_loader.h"
 #include "csrc/core/internal.h"
@@ -30,7 +31,7 @@ struct Registry {
   std::string list;   // TORCH_NPU_DRIVER as it was read
   std::string error;  // why there are no devices
   std::vector<LoadedDriver> drivers;
-  int count = 0;
+  std::atomic<int> count{0};  // grows when drivers are added; devices below it are there
   std::array<Device, kMaxDevices> devices;
   std::array<std::atomic<bool>, kMaxDevices> opened{};
 };
@@ -59,26 +60,36 @@ void after_fork_in_child() {
   }
 }
 
+// All of them or, if they are too many, none.
+void append(Registry& registry, std::vector<LoadedDriver> drivers) {
+  int count = registry.count;
+  uint32_t more = 0;
+  for (const LoadedDriver& driver : drivers) more += driver.device_count;
+  if (count + static_cast<int64_t>(more) > kMaxDevices) {
+    for (const LoadedDriver& driver : drivers) driver.api->close(driver.instance);
+    throw std::runtime_error("TORCH_NPU_DRIVER brings more than " + std::to_string(kMaxDevices) +
+                             " devices, expected at most that many");
+  }
+  for (LoadedDriver& driver : drivers) {
+    for (uint32_t k = 0; k < driver.device_count; ++k) {
+      Device& device = registry.devices[count];
+      device.api = driver.api;
+      device.instance = driver.instance;
+      device.driver_index = k;
+      device.driver = driver.name;
+      device.index = static_cast<c10::DeviceIndex>(count++);
+    }
+    registry.drivers.push_back(std::move(driver));
+  }
+  registry.count = count;
+}
+
 void load(Registry& registry) {
   static const int fork_handler = pthread_atfork(nullptr, nullptr, after_fork_in_child);
   (void)fork_handler;
   registry.list = wanted_drivers();
   try {
-    registry.drivers = load_drivers(registry.list);
-    for (const LoadedDriver& driver : registry.drivers) {
-      for (uint32_t k = 0; k < driver.device_count; ++k) {
-        if (registry.count == kMaxDevices) {
-          throw std::runtime_error("TORCH_NPU_DRIVER brings more than " + std::to_string(kMaxDevices) +
-                                   " devices, expected at most that many");
-        }
-        Device& device = registry.devices[registry.count];
-        device.api = driver.api;
-        device.instance = driver.instance;
-        device.driver_index = k;
-        device.driver = driver.name;
-        device.index = static_cast<c10::DeviceIndex>(registry.count++);
-      }
-    }
+    append(registry, load_drivers(registry.list));
     if (registry.count == 0) {
       registry.error = "TORCH_NPU_DRIVER is \"" + registry.list + "\", which has no devices";
     }
@@ -224,7 +235,8 @@ void reset_device(c10::DeviceIndex index) {
 
 std::vector<DriverInfo> loaded_drivers() {
   std::vector<DriverInfo> infos;
-  const Registry& registry = loaded_registry();
+  Registry& registry = loaded_registry();
+  std::lock_guard lock(registry.mutex);
   int next = 0;
   for (const LoadedDriver& driver : registry.drivers) {
     DriverInfo info{driver.name,
@@ -239,6 +251,22 @@ std::vector<DriverInfo> loaded_drivers() {
     infos.push_back(std::move(info));
   }
   return infos;
+}
+
+std::vector<c10::DeviceIndex> add_drivers(const std::string& list) {
+  check_fork();
+  Registry& registry = loaded_registry();
+  std::lock_guard lock(registry.mutex);
+  TORCH_CHECK(registry.count > 0, registry.error);
+  std::vector<c10::DeviceIndex> added;
+  const int before = registry.count;
+  try {
+    append(registry, load_drivers(list, "add_driver"));
+  } catch (const std::runtime_error& failure) {
+    TORCH_CHECK(false, failure.what());
+  }
+  for (int index = before; index < registry.count; ++index) added.push_back(static_cast<c10::DeviceIndex>(index));
+  return added;
 }
 
 bool is_in_bad_fork() noexcept {

@@ -7,7 +7,8 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "support/driver_table.h"
+#include "support/driver_library.h"
+#include "support/spec.h"
 
 namespace torch_npu {
 namespace {
@@ -40,16 +41,15 @@ bool file_exists(const std::string& path) {
   return stat(path.c_str(), &info) == 0;
 }
 
-std::string path_of(const std::string& name) {
+std::string path_of(const std::string& name, const std::string& source) {
   if (name.find('/') != std::string::npos) {
-    if (!file_exists(name))
-      fail("TORCH_NPU_DRIVER names the driver " + in_quotes(name) + ", but there is no such file");
+    if (!file_exists(name)) fail(source + " names the driver " + in_quotes(name) + ", but there is no such file");
     return name;
   }
   const std::string path = library_folder() + "/" + kPrefix + name + kSuffix;
   if (file_exists(path)) return path;
   const auto known = available_drivers();
-  fail("TORCH_NPU_DRIVER names the driver " + in_quotes(name) + ", expected " +
+  fail(source + " names the driver " + in_quotes(name) + ", expected " +
        (known.empty() ? std::string() : "one of " + joined(known) + " or ") +
        "the path of a driver library (searched " + library_folder() + ")");
 }
@@ -59,38 +59,37 @@ std::string text_of(const npu_driver& api) {
   return text && *text ? text : "the driver gave no reason";
 }
 
-LoadedDriver load_one(const std::string& entry) {
+[[noreturn]] void bad_list(const std::string& list, const std::string& source) {
+  fail(source + " is " + in_quotes(list) +
+       ", expected name[:options] or /path/library.so[:options], separated by commas; brackets in options must pair");
+}
+
+std::vector<std::string> entries(const std::string& list, const std::string& source) {
+  try {
+    return npu::split_outside_brackets(list, ',');
+  } catch (const std::invalid_argument&) {
+    bad_list(list, source);
+  }
+}
+
+LoadedDriver load_one(const std::string& entry, const std::string& source) {
   LoadedDriver driver;
   const auto colon = entry.find(':');
   driver.name = entry.substr(0, colon);
   if (colon != std::string::npos) driver.options = entry.substr(colon + 1);
-  driver.path = path_of(driver.name);
+  driver.path = path_of(driver.name, source);
 
-  void* library = dlopen(driver.path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) fail("driver " + in_quotes(driver.name) + " could not be loaded: " + dlerror());
-  try {
-    using Get = const npu_driver* (*)();
-    auto get = reinterpret_cast<Get>(dlsym(library, "npu_driver_get"));
-    if (!get) {
-      fail("driver " + in_quotes(driver.name) + " is not a torch_npu driver: " + driver.path +
-           " does not export npu_driver_get");
-    }
-    driver.api = get();
-    if (const std::string problem = npu::table_problem(driver.api); !problem.empty()) {
-      fail("driver " + in_quotes(driver.name) + " " + problem);
-    }
-    if (driver.api->open(driver.options.c_str(), &driver.instance) != NPU_OK) {
-      fail("driver " + in_quotes(driver.name) + " could not be started" +
-           (driver.options.empty() ? "" : " with options " + in_quotes(driver.options)) + ": " + text_of(*driver.api));
-    }
-    if (driver.api->device_count(driver.instance, &driver.device_count) != NPU_OK) {
-      const std::string reason = text_of(*driver.api);
-      driver.api->close(driver.instance);
-      fail("driver " + in_quotes(driver.name) + " could not count its devices: " + reason);
-    }
-  } catch (...) {
-    dlclose(library);
-    throw;
+  std::string problem;
+  driver.api = npu::load_library(driver.path, &problem);
+  if (!driver.api) fail("driver " + in_quotes(driver.name) + " " + problem);
+  if (driver.api->open(driver.options.c_str(), &driver.instance) != NPU_OK) {
+    fail("driver " + in_quotes(driver.name) + " could not be started" +
+         (driver.options.empty() ? "" : " with options " + in_quotes(driver.options)) + ": " + text_of(*driver.api));
+  }
+  if (driver.api->device_count(driver.instance, &driver.device_count) != NPU_OK) {
+    const std::string reason = text_of(*driver.api);
+    driver.api->close(driver.instance);
+    fail("driver " + in_quotes(driver.name) + " could not count its devices: " + reason);
   }
   return driver;
 }
@@ -121,18 +120,13 @@ std::vector<std::string> available_drivers() {
   return names;
 }
 
-std::vector<LoadedDriver> load_drivers(const std::string& list) {
+std::vector<LoadedDriver> load_drivers(const std::string& list, const std::string& source) {
   std::vector<LoadedDriver> drivers;
   try {
-    for (size_t begin = 0; begin <= list.size();) {
-      const size_t comma = std::min(list.find(',', begin), list.size());
-      const std::string entry = trimmed(list.substr(begin, comma - begin));
-      if (entry.empty()) {
-        fail("TORCH_NPU_DRIVER is " + in_quotes(list) +
-             ", expected name[:options] or /path/library.so[:options], separated by commas");
-      }
-      drivers.push_back(load_one(entry));
-      begin = comma + 1;
+    for (const std::string& part : entries(list, source)) {
+      const std::string entry = trimmed(part);
+      if (entry.empty()) bad_list(list, source);
+      drivers.push_back(load_one(entry, source));
     }
   } catch (...) {
     for (const auto& driver : drivers) driver.api->close(driver.instance);

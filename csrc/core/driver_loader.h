@@ -17,8 +17,10 @@ struct LoadedDriver {
 };
 
 // `list` is "name[:options],name[:options],...". All of them or none: throws std::runtime_error with one sentence that
-// says what is wrong and what to do. Libraries stay loaded for the life of the process.
-std::vector<LoadedDriver> load_drivers(const std::string& list);
+// says what is wrong and what to do; it begins with `source`, where the list came from. A comma or colon inside
+// brackets belongs to an option: "lockstep:device=[rtl]:reference=[cmodel:mode=exact]". Libraries stay loaded for the
+// life of the process.
+std::vector<LoadedDriver> load_drivers(const std::string& list, const std::string& source = "TORCH_NPU_DRIVER");
 
 // The names that TORCH_NPU_DRIVER accepts: libnpu_<name>.so beside this library, sorted.
 std::vector<std::string> available_drivers();

@@ -4,6 +4,7 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/device_lazy_init.h>
 
+#include "csrc/core/add_drivers.h"
 #include "csrc/python/bindings.h"
 
 namespace py = pybind11;
@@ -62,6 +63,11 @@ void bind_device(py::module_& m) {
   m.def("device_count", [] { return static_cast<int>(device_count()); });
   m.def("driver_error", [] { return driver_error(); });
   m.def("require_devices", wrap_pybind_function([] { require_devices(); }));
+  m.def("add_drivers", wrap_pybind_function([](const std::string& list) {
+          std::vector<int> added;
+          for (const c10::DeviceIndex index : add_drivers(list)) added.push_back(index);
+          return added;
+        }));
   m.def("drivers", wrap_pybind_function([] { return drivers(); }));
   m.def("current_device", [] { return static_cast<int>(current_device()); });
   m.def("set_device", wrap_pybind_function([](c10::DeviceIndex index) { set_current_device(index); }));

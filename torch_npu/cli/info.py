@@ -44,6 +44,8 @@ def gather() -> dict:
 
 
 def run(options) -> int:
+    from torch_npu._info import wrapped
+
     facts = gather()
     failed = bool(facts["error"]) or not facts["devices"] or any(d["error"] for d in facts["devices"])
     if options.json:
@@ -55,6 +57,8 @@ def run(options) -> int:
     print(f"headers           {facts['headers']}")
     rows = []
     for d in facts["devices"]:
+        if wrapped(d["driver"]):
+            d["driver"] += " (wraps another driver)"
         memory = f"{d['free_memory'] >> 20} of {d['total_memory'] >> 20} MiB free"
         rows.append((d["device"], d["name"], d["driver"], d["units"], memory, " ".join(d["commands"]) or "none"))
     if rows:

@@ -1,0 +1,120 @@
+#include "support/verify/footprint.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "support/program.h"
+
+namespace npu {
+namespace {
+
+// Offsets in elements from the operand's address, both included.
+struct Span {
+  __int128 low = 0, high = 0;
+};
+
+struct Touch {
+  std::optional<Span> span;
+  bool all = false;  // load_at and store_at without a limit: the whole allocation
+  bool read = false, write = false;
+};
+
+void add(Touch& touch, Span span) {
+  if (touch.span) {
+    span.low = std::min(span.low, touch.span->low);
+    span.high = std::max(span.high, touch.span->high);
+  }
+  touch.span = span;
+}
+
+// The points of the first `rank` dimensions.
+void add_points(Touch& touch, const npu_operand& operand, const int64_t* size, int rank) {
+  Span span;
+  for (int d = 0; d < rank; ++d) {
+    if (size[d] <= 0) return;
+    const __int128 reach = static_cast<__int128>(size[d] - 1) * operand.stride[d];
+    (reach < 0 ? span.low : span.high) += reach;
+  }
+  add(touch, span);
+}
+
+void add_program(std::vector<Touch>& touched, const npu_command& command, const npu_program_desc& program) {
+  int rank = command.rank;
+  for (uint32_t i = 0; i < program.instr_count; ++i) {
+    const npu_instr& in = program.instrs[i];
+    if (in.op == NPU_OP_SEGMENT) rank = command.rank - (in.imm == NPU_SEGMENT_ROW ? command.inner_rank : 0);
+    const bool at = in.op == NPU_OP_LOAD_AT || in.op == NPU_OP_STORE_AT;
+    const bool store = in.op == NPU_OP_STORE || in.op == NPU_OP_STORE_AT;
+    if ((!at && !store && in.op != NPU_OP_LOAD) || in.imm >= command.operand_count) continue;
+    Touch& touch = touched[in.imm];
+    const npu_operand& operand = command.operands[in.imm];
+    (store ? touch.write : touch.read) = true;
+    if (!at)
+      add_points(touch, operand, command.size, rank);
+    else if (operand.limit > 0)
+      add(touch, {0, operand.limit - 1});
+    else
+      touch.all = true;
+  }
+}
+
+}  // namespace
+
+void operand_shape(const npu_command& command, uint32_t operand, int64_t* size) {
+  std::copy_n(command.size, NPU_MAX_RANK, size);
+  const int last = command.rank - 1;
+  if (command.kind == NPU_SORT && operand >= 2) size[last] = std::min(size[last], command.u.sort.count);
+  if (command.kind == NPU_MATMUL && operand < 2) size[last - static_cast<int>(operand)] = command.u.matmul.k;
+  if (command.kind == NPU_CONV && operand < 2) {
+    const npu_conv& conv = command.u.conv;
+    const bool weight = operand == 1 && conv.mode != NPU_CONV_GRAD_WEIGHT;
+    const bool input = conv.mode == NPU_CONV_FORWARD ? operand == 0 : conv.mode == NPU_CONV_GRAD_WEIGHT && operand == 1;
+    size[0] = weight ? conv.out_channels : conv.batch;
+    size[1] = weight  ? conv.in_channels / std::max<int64_t>(conv.groups, 1)
+              : input ? conv.in_channels
+                      : conv.out_channels;
+    for (uint32_t d = 0; d < std::min(conv.spatial_rank, 3u); ++d)
+      size[2 + d] = weight ? conv.kernel[d] : input ? conv.in_size[d] : conv.out_size[d];
+  }
+}
+
+std::vector<Region> footprint(const npu_command& command, const npu_program_desc* program, const FindAllocation& find) {
+  std::vector<Touch> touched(command.operand_count);
+  int64_t size[NPU_MAX_RANK];
+  const auto fixed = [&](uint32_t operand, bool write) {
+    if (operand >= command.operand_count) return;
+    operand_shape(command, operand, size);
+    (write ? touched[operand].write : touched[operand].read) = true;
+    add_points(touched[operand], command.operands[operand], size, command.rank);
+  };
+  const bool product = command.kind == NPU_MATMUL || command.kind == NPU_CONV;
+  if (command.kind == NPU_COPY) fixed(0, true), fixed(1, false);
+  if (command.kind == NPU_SORT) fixed(0, false), fixed(1, false), fixed(2, true), fixed(3, true);
+  if (product) fixed(0, false), fixed(1, false);
+  if (product && !program) fixed(2, true);
+  if (program) add_program(touched, command, *program);
+
+  std::vector<Region> regions;
+  for (uint32_t i = 0; i < command.operand_count; ++i) {
+    const npu_operand& operand = command.operands[i];
+    const Touch& touch = touched[i];
+    const __int128 width = dtype_size(operand.dtype), at = operand.addr;
+    if ((!touch.span && !touch.all) || (operand.flags & NPU_OPERAND_IMMEDIATE) || width == 0) continue;
+    const Extent block = find(operand.addr);
+    if (block.size == 0) continue;
+    __int128 begin = block.addr, end = begin + block.size;
+    if (touch.all) {  // on the operand's grid of elements
+      begin += (at - begin) % width;
+      end -= (end - begin) % width;
+    } else {
+      begin = std::max(begin + (at - begin) % width, at + touch.span->low * width);
+      end = std::min(end, at + (touch.span->high + 1) * width);
+    }
+    if (begin >= end) continue;
+    regions.push_back(
+        {i, operand.dtype, static_cast<npu_addr>(begin), static_cast<uint64_t>(end - begin), touch.read, touch.write});
+  }
+  return regions;
+}
+
+}  // namespace npu

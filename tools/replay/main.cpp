@@ -1,0 +1,184 @@
+// npu-replay: plays a recording (.npt) on a driver and compares what it answers with what was recorded.
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <optional>
+
+#include "tools/replay/player.h"
+#include "tools/replay/vector.h"
+
+using namespace npu;
+
+namespace {
+
+const char* help =
+    "usage: npu-replay FILE.npt [--driver NAME-OR-PATH[:OPTIONS]] [flags]\n"
+    "  --driver X      the driver to play on (default cmodel:mode=exact)\n"
+    "  --device N      which of its devices (default 0)\n"
+    "  --exact         float sums must agree bit for bit, as in docs/isa.md (default)\n"
+    "  --budget        float sums may be off by one rounding per term, for drivers without an exact mode\n"
+    "  --list          print what the recording holds\n"
+    "  --command N     with --out FILE.npt or --vector FILE.json: that command only, as a recording or a test vector\n"
+    "  --vector FILE   write the command as JSON, for a bench in another language; FILE - is standard output\n"
+    "  --quiet         no progress bar\n"
+    "exit code: 0 if all results agree, 1 at the first difference, 2 if the file, the driver or the call was wrong\n";
+
+[[noreturn]] void stop(const std::string& text) {
+  std::fprintf(stderr, "npu-replay: %s\n", text.c_str());
+  std::exit(2);
+}
+
+struct Options {
+  std::string file, driver = "cmodel:mode=exact", out, vector;
+  uint64_t command = 0;
+  uint32_t device = 0;
+  bool list = false, quiet = false;
+  Budget budget;
+};
+
+uint64_t number(const std::string& flag, const std::string& text) {
+  char* end = nullptr;
+  const uint64_t value = std::strtoull(text.c_str(), &end, 0);
+  if (text.empty() || *end || text[0] == '-') stop("expected a number after " + flag + ", got '" + text + "'");
+  return value;
+}
+
+Options parse_arguments(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string a = argv[i];
+    const auto value = [&] {
+      if (i + 1 >= argc) stop("expected a value after " + a);
+      return std::string(argv[++i]);
+    };
+    if (a == "--help" || a == "-h") {
+      std::fputs(help, stdout);
+      std::exit(0);
+    } else if (a == "--driver") {
+      options.driver = value();
+    } else if (a == "--device") {
+      options.device = static_cast<uint32_t>(number(a, value()));
+    } else if (a == "--exact" || a == "--budget") {
+      options.budget.exact = a == "--exact";
+    } else if (a == "--list") {
+      options.list = true;
+    } else if (a == "--command") {
+      options.command = number(a, value());
+    } else if (a == "--out") {
+      options.out = value();
+    } else if (a == "--vector") {
+      options.vector = value();
+    } else if (a == "--quiet") {
+      options.quiet = true;
+    } else if (a[0] != '-' && options.file.empty()) {
+      options.file = a;
+    } else {
+      std::fputs(help, stderr);
+      stop("did not expect '" + a + "'");
+    }
+  }
+  if (options.file.empty()) {
+    std::fputs(help, stderr);
+    std::exit(2);
+  }
+  return options;
+}
+
+class Progress {
+ public:
+  Progress(uint64_t total, bool quiet) : total_(total), shown_(!quiet && isatty(STDERR_FILENO)) {}
+  ~Progress() {
+    if (shown_) std::fputs("\r\033[K", stderr);
+  }
+  void step(const std::string& label) {
+    ++done_;
+    const auto now = std::chrono::steady_clock::now();
+    if (!shown_ || (now - last_ < std::chrono::milliseconds(50) && done_ != total_)) return;
+    last_ = now;
+    const int filled = static_cast<int>(30 * done_ / std::max<uint64_t>(total_, 1));
+    std::fprintf(stderr, "\r[%.*s%.*s] %llu/%llu %s\033[K", filled, "##############################", 30 - filled,
+                 "..............................", static_cast<unsigned long long>(done_),
+                 static_cast<unsigned long long>(total_), label.c_str());
+  }
+
+ private:
+  uint64_t total_, done_ = 0;
+  bool shown_;
+  std::chrono::steady_clock::time_point last_{};
+};
+
+// The one command, from the file itself or cut out of it by playing all before it.
+int extract(const Trace& trace, const Options& options) {
+  if (options.out.empty() && options.vector.empty()) stop("expected --out FILE or --vector FILE with --command");
+  std::optional<Trace> one;
+  if (trace.commands == 1 && options.out.empty()) {
+    one = trace;
+  } else {
+    uint64_t wanted = options.command;
+    if (wanted == 0 && trace.commands != 1)
+      stop("expected --command N: the recording has " + std::to_string(trace.commands) + " commands");
+    for (const TraceEntry& entry : trace.entries)
+      if (wanted == 0 && entry.kind == Entry::kCommand) wanted = entry.command.number;
+    replay::Player player(trace, options.driver, options.device, options.budget);
+    const std::string difference = player.play(wanted, [](const TraceEntry&) {});
+    if (!difference.empty()) stop("a command before it gives other results on " + options.driver + ": " + difference);
+    const std::string path = options.out.empty() ? options.vector + ".part" : options.out;
+    player.extract(path);
+    one = read_trace(path);
+    if (options.out.empty()) std::remove(path.c_str());
+  }
+  if (!options.vector.empty()) {
+    const std::string json = replay::vector_json(*one);
+    if (options.vector == "-") {
+      std::fputs(json.c_str(), stdout);
+    } else {
+      std::ofstream file(options.vector);
+      file << json;
+      if (!file.flush()) stop("could not write " + options.vector);
+    }
+  }
+  return 0;
+}
+
+int play(const Trace& trace, const Options& options) {
+  replay::Player player(trace, options.driver, options.device, options.budget);
+  std::string difference;
+  {
+    Progress progress(trace.commands, options.quiet);
+    difference = player.play(0, [&](const TraceEntry& entry) { progress.step(entry.command.label); });
+  }
+  const replay::Counts& counts = player.counts();
+  if (!difference.empty()) std::printf("DIFFERENCE on %s: %s\n", options.driver.c_str(), difference.c_str());
+  std::printf(
+      "%llu of %llu commands compared on %s: %llu bit for bit, %llu within budget (%.0f %% of it used), %llu "
+      "unsupported; %llu bytes\n",
+      static_cast<unsigned long long>(counts.commands), static_cast<unsigned long long>(trace.commands),
+      options.driver.c_str(), static_cast<unsigned long long>(counts.same_bits),
+      static_cast<unsigned long long>(counts.within_budget), counts.used * 100,
+      static_cast<unsigned long long>(counts.refused), static_cast<unsigned long long>(counts.bytes));
+  return difference.empty() ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Options options = parse_arguments(argc, argv);
+  try {
+    const Trace trace = read_trace(options.file);
+    if (options.list) {
+      replay::print_list(trace);
+      return 0;
+    }
+    if (options.command || !options.out.empty() || !options.vector.empty()) return extract(trace, options);
+    return play(trace, options);
+  } catch (const replay::Problem& problem) {
+    stop(problem.text);
+  } catch (const std::exception& problem) {
+    stop(problem.what());
+  }
+}
