@@ -39,7 +39,7 @@ class CMakeBuild(build_ext):
             # Test programs and drivers that fail on purpose serve the repository only.
             shutil.rmtree(output / "testing", ignore_errors=True)
             for program in output.glob("npu-*"):
-                if program.name != "npu-driver-test":
+                if program.name not in ("npu-driver-test", "npu-replay"):
                     program.unlink()
 
 

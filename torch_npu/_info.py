@@ -18,7 +18,9 @@ def drivers() -> list[dict[str, Any]]:
 def add_driver(spec: str) -> list[str]:
     """Loads one more driver (or several, with commas) and returns its devices: add_driver("cmodel") -> ["npu:1"].
 
-    `spec` has the form of TORCH_NPU_DRIVER. Devices that exist stay as they are; nothing is ever unloaded.
+    `spec` has the form of TORCH_NPU_DRIVER. Devices that exist stay as they are; nothing is ever unloaded. Autograd
+    starts its threads at the first backward of a process: on a device added later, call backward within
+    torch.autograd.set_multithreading_enabled(False).
     """
     from torch_npu.npu._lazy import _lazy_init
 

@@ -18,7 +18,8 @@ VARIABLES = (
         "cmodel",
         "The drivers to load, separated by commas; each contributes its devices to npu:0, npu:1, ... A driver is a "
         "name (`cmodel`, `template`, `rtl`) or the path of a shared library, and may carry options after a colon: "
-        "`cmodel:devices=2:memory=1G`.",
+        "`cmodel:devices=2:memory=1G`. Options in brackets may hold colons and commas: "
+        "`lockstep:device=[rtl]:reference=[cmodel:mode=exact]` (docs/verification.md).",
         "One C model device.",
     ),
     Setting(
@@ -152,12 +153,34 @@ RTL_OPTIONS = (
     Setting("stall", "0", "Other than 0: the seed of random pauses on every channel of the memory bus.", "No pauses."),
 )
 
+LOCKSTEP_OPTIONS = (
+    Setting("device", "", "The driver to verify, in brackets.", "An error."),
+    Setting("reference", "cmodel:mode=exact", "The driver to compare with; `isa`: docs/isa.md itself.", "The C model."),
+    Setting(
+        "exact",
+        "yes",
+        "`no`: float sums may be off by one rounding per term; `split`: those of MATMUL and CONV of f32 and f64 only.",
+        "Sums agree bit for bit.",
+    ),
+    Setting("functions", "1", "Multiple of what docs/isa.md allows for approximated functions.", "Exactly that."),
+    Setting("sums", "1", "With `exact=no`: multiple of one rounding per term.", "One rounding per term."),
+    Setting("out", ".", "Folder of the reproduction.", "The current folder."),
+)
+
+RECORD_OPTIONS = (
+    Setting("driver", "cmodel", "The driver to record, in brackets.", "The C model."),
+    Setting("file", "", "Path of the recording.", "An error."),
+    Setting("results", "data", "`crc`: checksums instead of results.", "Whole results."),
+)
+
 TABLES = (
     ("Environment variables", VARIABLES),
     ("Keys of PYTORCH_ALLOC_CONF", ALLOCATOR_KEYS),
     ("Options of the driver cmodel", CMODEL_OPTIONS),
     ("Options of the driver template", TEMPLATE_OPTIONS),
     ("Options of the driver rtl", RTL_OPTIONS),
+    ("Options of the driver lockstep", LOCKSTEP_OPTIONS),
+    ("Options of the driver record", RECORD_OPTIONS),
     ("While building", BUILD_VARIABLES),
 )
 

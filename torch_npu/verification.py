@@ -76,14 +76,24 @@ class Report:
         return "\n".join(lines)
 
 
-def lockstep_spec(reference: str, device: str, exact: bool = True, out: str = ".") -> str:
+# Their matrix engine has bf16 and int8: products of float32 run in parts, as accurate but with other last bits.
+_SPLIT = ("rtl", "fpga")
+
+
+def lockstep_spec(reference: str, device: str, exact: bool | str | None = None, out: str = ".") -> str:
     """The driver that runs the two, as TORCH_NPU_DRIVER takes it. A plain "cmodel" as reference is its exact mode."""
+    if exact is None:
+        exact = "split" if device.partition(":")[0] in _SPLIT else "yes"
+    elif isinstance(exact, bool):
+        exact = "yes" if exact else "no"
+    elif exact not in ("yes", "split", "no"):
+        raise ValueError(f"expected exact to be yes, split or no, got {exact!r}")
     if reference == "cmodel":
         reference = "cmodel:mode=exact"
     for text in (reference, device, out):
         if text.count("[") != text.count("]"):
             raise ValueError(f"expected brackets in pairs, got {text!r}")
-    return f"lockstep:device=[{device}]:reference=[{reference}]:exact={'yes' if exact else 'no'}:out=[{out}]"
+    return f"lockstep:device=[{device}]:reference=[{reference}]:exact={exact}:out=[{out}]"
 
 
 def wrapper_report(spec: str) -> dict | None:
@@ -140,15 +150,16 @@ def verify(
     device: str = "rtl",
     *,
     step: Callable | None = None,
-    exact: bool = True,
+    exact: bool | str | None = None,
     out: str | os.PathLike = ".",
 ) -> Report:
     """Runs the model on `device` and on `reference`, command by command, and compares. Stops at the first difference.
 
     `inputs` is a tensor, a tuple or list of arguments, or a dict of keyword arguments. The model is a module, of which
     a copy is moved to the device, or a function. `step(model, *inputs)` replaces the plain call, for a training step.
-    `exact`: float sums must agree bit for bit too, as docs/isa.md orders them; with False they may be off by one
-    rounding per term, for devices without an exact mode. `out` is the folder of the reproduction.
+    `exact`: True (or "yes"): float sums must agree bit for bit too, as docs/isa.md orders them. False ("no"): they may
+    be off by one rounding per term, for devices without an exact mode. "split": only products of float32 and float64
+    may; the default for rtl and fpga, whose matrix engine has bf16. `out` is the folder of the reproduction.
     """
     import copy
 
@@ -159,7 +170,8 @@ def verify(
     before = fallback.report()
     result, trace = None, None
     try:
-        with torch.npu.device(name):
+        # Autograd has a thread for each device that was there at its first backward: this one may be younger.
+        with torch.npu.device(name), torch.autograd.set_multithreading_enabled(False):
             moved = copy.deepcopy(model).to(name) if isinstance(model, torch.nn.Module) else model
             arguments = _move(inputs, name)
             if isinstance(arguments, dict):

@@ -20,7 +20,7 @@ const char* const wrapper_name = "lockstep";
 namespace {
 
 constexpr const char* kOptions =
-    "device=[DRIVER], reference=[DRIVER] or reference=isa, exact=yes|no, functions=NUMBER, sums=NUMBER, "
+    "device=[DRIVER], reference=[DRIVER] or reference=isa, exact=yes|split|no, functions=NUMBER, sums=NUMBER, "
     "out=FOLDER";
 
 class Lockstep : public Watcher {
@@ -32,8 +32,8 @@ class Lockstep : public Watcher {
         device = value;
       else if (key == "reference")
         reference = value;
-      else if (key == "exact" && (value == "yes" || value == "no"))
-        budget_.exact = value == "yes";
+      else if (key == "exact" && (value == "yes" || value == "no" || value == "split"))
+        budget_.exact = value == "yes" ? Exact::kYes : value == "no" ? Exact::kNo : Exact::kSplit;
       else if ((key == "functions" || key == "sums") && number(value) >= 0)
         (key == "functions" ? budget_.functions : budget_.sums) = number(value);
       else if (key == "out")
@@ -77,7 +77,10 @@ class Lockstep : public Watcher {
       for (const Written& one : written) bytes_ += one.region.size;
     }
     Outcome outcome = device;
-    if (verdict.differing) outcome = differs(launch, written, verdict);
+    if (verdict.differing)
+      outcome = differs(launch, written, verdict);
+    else if (const std::string stray = stray_write(launch, written); device.status == NPU_OK && !stray.empty())
+      outcome = conclude(launch, written, verdict, stray);
     if (verdict.same_bits) ++same_bits_;
     if (!verdict.differing && verdict.tolerated) ++within_;
     used_ = std::max(used_, verdict.used);
@@ -110,7 +113,6 @@ class Lockstep : public Watcher {
     char used[32];
     std::snprintf(used, sizeof used, "%.4g", used_);
     std::string out = "{\"device\": " + json_text(sides[0]) + ", \"reference\": " + json_text(reference_) +
-                      ", \"exact\": " + (budget_.exact ? "true" : "false") +
                       ", \"commands\": " + std::to_string(commands_) + ", \"bytes\": " + std::to_string(bytes_) +
                       ", \"same_bits\": " + std::to_string(same_bits_) +
                       ", \"within_budget\": " + std::to_string(within_) + ", \"budget_used\": " + used +
@@ -202,6 +204,36 @@ class Lockstep : public Watcher {
     text += "; allowed: " + verdict.allowed;
     if (const std::string earlier = changed_input(launch); !earlier.empty()) text += "; " + earlier;
     return conclude(launch, written, verdict, text);
+  }
+
+  // The bytes around a result must be as they were. Farther away a stray write is found when it is read.
+  std::string stray_write(Launch& launch, const std::vector<Written>& written) {
+    constexpr uint64_t kMargin = 256;
+    for (const Written& one : written) {
+      const Region& region = one.region;
+      const Extent block = launch.mirror().allocation(region.addr);
+      const npu_addr end = region.addr + region.size, stop = block.addr + block.size;
+      for (const Extent& side : {Extent{std::max(block.addr, region.addr - std::min(region.addr, kMargin)), 0},
+                                 Extent{end, std::min(kMargin, stop - end)}}) {
+        const uint64_t size = side.addr < region.addr ? region.addr - side.addr : side.size;
+        std::byte now[kMargin];
+        const std::byte* want = launch.mirror().find(side.addr, size);
+        if (size == 0 || !want || read_side(*launch.stream, 0, side.addr, now, size).status != NPU_OK) continue;
+        for (uint64_t i = 0; i < size; ++i)
+          if (now[i] != want[i] && !is_written(written, side.addr + i)) {
+            write_side(*launch.stream, 0, side.addr + i, want + i, 1);
+            return "the byte at " + hex_text(side.addr + i) + ", which is not part of operand " +
+                   std::to_string(region.operand) + " or any other result, was changed";
+          }
+      }
+    }
+    return "";
+  }
+
+  static bool is_written(const std::vector<Written>& written, npu_addr addr) {
+    for (const Written& one : written)
+      if (addr >= one.region.addr && addr - one.region.addr < one.region.size) return true;
+    return false;
   }
 
   // An input that the device holds differently was changed by an earlier command, outside its results.

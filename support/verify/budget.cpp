@@ -60,6 +60,14 @@ Freedom freedom_of(const npu_command& command, const npu_program_desc* program) 
   return out;
 }
 
+// Whether float sums of this command may be in another order.
+bool any_order(const npu_command& command, const Freedom& freedom, Exact exact) {
+  if (!freedom.sums || exact == Exact::kYes) return false;
+  if (exact == Exact::kNo) return true;
+  const bool product = command.kind == NPU_MATMUL || command.kind == NPU_CONV;
+  return product && command.operand_count > 1 && (real(command.operands[0].dtype) || real(command.operands[1].dtype));
+}
+
 double terms_of(const npu_command& command) {
   double terms = 1;
   if (command.kind == NPU_MATMUL) return static_cast<double>(command.u.matmul.k);
@@ -123,7 +131,7 @@ class Allowance {
   Allowance(const npu_command& command, const npu_program_desc* program, Mirror& before,
             const std::vector<Written>& written, const Budget& budget)
       : freedom_(freedom_of(command, program)), written_(written) {
-    const bool sums = freedom_.sums && !budget.exact;
+    const bool sums = any_order(command, freedom_, budget.exact);
     if (!freedom_.functions && !sums) return;
     any_ = true;
     for (const Written& one : written)
@@ -263,7 +271,8 @@ Verdict judge(const npu_command& command, const npu_program_desc* program, Mirro
       if (++verdict.differing == 1) {
         verdict.written = r;
         char text[64] = "bit for bit";
-        if (budget.exact && freedom_of(command, program).sums)
+        if (const Freedom freedom = freedom_of(command, program);
+            freedom.sums && !any_order(command, freedom, budget.exact))
           std::strcpy(text, "bit for bit (exact=no: sums in any order)");
         if (allowance->any()) std::snprintf(text, sizeof text, "at most %.3g apart", most);
         verdict.allowed = text;

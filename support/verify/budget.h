@@ -15,8 +15,14 @@
 
 namespace npu {
 
+enum class Exact {
+  kYes,    // float sums and products in the order of docs/isa.md
+  kSplit,  // those too, but products of f32 and f64 may run in parts, as on a matrix engine that has bf16 only
+  kNo,     // any order
+};
+
 struct Budget {
-  bool exact = true;
+  Exact exact = Exact::kYes;
   double functions = 1, sums = 1;  // multiples of what isa.md allows
 };
 

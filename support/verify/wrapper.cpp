@@ -418,8 +418,9 @@ npu_status submit(npu_stream* stream, const npu_command* command) {
     return give(submit_to(launch, 0, *command));
   launch.number = device.commands + 1;
   launch.regions = footprint(*command, launch.program, [&](npu_addr addr) { return device.mirror.allocation(addr); });
-  for (const Region& region : launch.regions)
-    if (const Outcome ready = prepare(device, region.addr, region.size); ready.status != NPU_OK) return give(ready);
+  for (const Region& region : launch.regions)  // watchers may look a little around them
+    if (const Outcome ready = prepare(device, region.addr, region.size + 256); ready.status != NPU_OK)
+      return give(ready);
   const Outcome outcome = watcher(device).run(launch);
   if (outcome.status != NPU_UNSUPPORTED) ++device.commands;
   return give(outcome);

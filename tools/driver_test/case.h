@@ -71,6 +71,8 @@ class Case {
   // False: the driver does not support it.
   bool run(Rig& rig);
   std::string describe() const;
+  // As a recording that npu-replay reads, with the reference's results. After run(), which gives addresses.
+  void save(const std::string& path);
 
  private:
   struct Place {
@@ -86,6 +88,23 @@ class Case {
 void fill(Random& random, Buffer& buffer, Data data);
 void put(Buffer& buffer, int64_t element, double value);
 double take(const Buffer& buffer, int64_t element);
+
+// What makes random commands of one sort. All of them are tests, and --random mixes them.
+struct Maker {
+  std::string name;
+  Case (*make)(Random&);
+};
+std::vector<Maker>& makers();
+
+struct RegisterRandom {
+  RegisterRandom(const char* name, Case (*make)(Random&));
+};
+// RANDOM_TEST("behaviour, stated", function that makes a case)
+#define RANDOM_TEST(name, make) static driver_test::RegisterRandom NPU_JOIN(register_, __LINE__)(name, make)
+
+// --random: `count` commands of all sorts, mixed. The exit status; a failure is printed, and saved where `save` is a
+// path.
+int run_random(Context context, int64_t count, const std::string& filter, const std::string& save);
 
 // Runs `count` random cases; the seed of a case is printed when it fails, and --seed with --count 1 repeats it.
 void random_cases(Context& context, Rig& rig, const std::function<Case(Random&)>& make);

@@ -234,40 +234,15 @@ Case unstable_sort(Random& random) {
   return c;
 }
 
-void run(Context& context, Case (*make)(Random&)) {
-  Rig rig(context);
-  random_cases(context, rig, make);
-}
-
 }  // namespace
 
-TEST("REDUCE: random folds over random dimensions, masks and phases") {
-  run(context, random_reduce);
-}
-TEST("REDUCE: sums of real numbers") {
-  run(context, real_sum);
-}
-TEST("REDUCE: argmax and argmin with ties and NaN") {
-  run(context, random_arg);
-}
-TEST("REDUCE: Welford") {
-  run(context, random_welford);
-}
-TEST("REDUCE: a custom fold of three members") {
-  run(context, custom_fold);
-}
-TEST("REDUCE: softmax in three segments") {
-  run(context, softmax);
-}
-TEST("SCAN: random scans") {
-  run(context, random_scan);
-}
-TEST("SCAN: a custom scan of two members") {
-  run(context, custom_scan);
-}
-TEST("SORT: stable, with NaN and duplicates, any payload") {
-  run(context, random_sort);
-}
-TEST("SORT: unstable, equals in any order") {
-  run(context, unstable_sort);
-}
+RANDOM_TEST("REDUCE: random folds over random dimensions, masks and phases", random_reduce);
+RANDOM_TEST("REDUCE: sums of real numbers", real_sum);
+RANDOM_TEST("REDUCE: argmax and argmin with ties and NaN", random_arg);
+RANDOM_TEST("REDUCE: Welford", random_welford);
+RANDOM_TEST("REDUCE: a custom fold of three members", custom_fold);
+RANDOM_TEST("REDUCE: softmax in three segments", softmax);
+RANDOM_TEST("SCAN: random scans", random_scan);
+RANDOM_TEST("SCAN: a custom scan of two members", custom_scan);
+RANDOM_TEST("SORT: stable, with NaN and duplicates, any payload", random_sort);
+RANDOM_TEST("SORT: unstable, equals in any order", unstable_sort);

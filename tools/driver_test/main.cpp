@@ -10,7 +10,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "tools/driver_test/suite.h"
+#include "tools/driver_test/case.h"
 
 namespace driver_test {
 
@@ -37,6 +37,8 @@ const char* help =
     "  --filter TEXT   only tests whose name has TEXT\n"
     "  --seed N        of the random commands (default 1)\n"
     "  --count N       random commands per test (default 200)\n"
+    "  --random N      instead of the tests: N random commands of all sorts, mixed; --filter chooses sorts\n"
+    "  --save FILE     with --random: a command that fails is written there, for npu-replay\n"
     "  --exact         floating point must agree bit for bit with the reference\n"
     "  --list          print the names of the tests\n"
     "  --json FILE     write the results there too\n"
@@ -131,8 +133,9 @@ int64_t number(int argc, char** argv, int* i) {
 
 int main(int argc, char** argv) {
   sort_tests();
-  std::string what, filter, json;
+  std::string what, filter, json, save;
   bool list = false;
+  int64_t random = 0;
   Context base;
   for (int i = 1; i < argc; i++) {
     std::string a = argv[i];
@@ -147,8 +150,11 @@ int main(int argc, char** argv) {
       base.seed = static_cast<uint64_t>(number(argc, argv, &i));
     } else if (a == "--count") {
       base.count = static_cast<int>(number(argc, argv, &i));
-    } else if ((a == "--filter" || a == "--json") && i + 1 < argc) {
-      (a == "--filter" ? filter : json) = argv[++i];
+    } else if (a == "--random") {
+      random = number(argc, argv, &i);
+      if (random <= 0) stop("expected a number above 0 after --random");
+    } else if ((a == "--filter" || a == "--json" || a == "--save") && i + 1 < argc) {
+      (a == "--filter" ? filter : a == "--json" ? json : save) = argv[++i];
     } else if (a[0] != '-' && what.empty()) {
       what = a;
     } else {
@@ -180,6 +186,10 @@ int main(int argc, char** argv) {
               base.driver->version ? base.driver->version : "without a version", base.driver->abi_major,
               base.driver->abi_minor, devices, devices == 1 ? "" : "s", static_cast<unsigned long long>(base.seed));
 
+  if (random) {
+    now("a random command");
+    return run_random(base, random, filter, save);
+  }
   int passed = 0, failed = 0, unsupported = 0, number_of = 0, total = 0;
   std::string rows;
   std::vector<std::string> failures;

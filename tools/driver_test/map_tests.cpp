@@ -203,37 +203,16 @@ Case random_scatter(Random& random) {
   return c;
 }
 
-void run(Context& context, Case (*make)(Random&)) {
-  Rig rig(context);
-  random_cases(context, rig, make);
-}
-
 }  // namespace
 
-TEST("COPY: random types, strides, fills") {
-  run(context, random_copy);
-}
-TEST("MAP: add of contiguous F32") {
-  run(context, plain_add);
-}
-TEST("MAP: one instruction on every type") {
-  run(context, one_op);
-}
-TEST("MAP: every function within its budget") {
-  run(context, random_function);
-}
-TEST("MAP: random programs with masks, casts, indices, immediates, in place") {
-  run(context, random_map);
-}
-TEST("MAP: load_at with wrapped and checked indices, some of them bad") {
-  run(context, random_gather);
-}
-TEST("MAP: a masked load touches nothing") {
-  run(context, masked_gather);
-}
-TEST("SCATTER: set, add, mul, max and min") {
-  run(context, random_scatter);
-}
+RANDOM_TEST("COPY: random types, strides, fills", random_copy);
+RANDOM_TEST("MAP: add of contiguous F32", plain_add);
+RANDOM_TEST("MAP: one instruction on every type", one_op);
+RANDOM_TEST("MAP: every function within its budget", random_function);
+RANDOM_TEST("MAP: random programs with masks, casts, indices, immediates, in place", random_map);
+RANDOM_TEST("MAP: load_at with wrapped and checked indices, some of them bad", random_gather);
+RANDOM_TEST("MAP: a masked load touches nothing", masked_gather);
+RANDOM_TEST("SCATTER: set, add, mul, max and min", random_scatter);
 
 TEST("MAP: signs, bit patterns and shifts by hand") {
   Rig rig(context);

@@ -149,19 +149,10 @@ Case random_conv(Random& random) {
   return c;
 }
 
-void run(Context& context, Case (*make)(Random&)) {
-  Rig rig(context);
-  random_cases(context, rig, make);
-}
-
 }  // namespace
 
-TEST("MATMUL: random types, batches, strides and epilogues") {
-  run(context, random_matmul);
-}
-TEST("CONV: forward and both gradients, groups, dilation, strides and epilogues") {
-  run(context, random_conv);
-}
+RANDOM_TEST("MATMUL: random types, batches, strides and epilogues", random_matmul);
+RANDOM_TEST("CONV: forward and both gradients, groups, dilation, strides and epilogues", random_conv);
 
 TEST("MATMUL: large products") {
   Rig rig(context);

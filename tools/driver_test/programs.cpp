@@ -1,5 +1,6 @@
 #include "tools/driver_test/programs.h"
 
+#include "support/approximation.h"
 #include "support/op_info.h"
 
 namespace driver_test {
@@ -10,15 +11,13 @@ const std::vector<int>& compute_dtypes() {
 }
 
 const std::vector<Inexact>& inexact_ops() {
-  static const std::vector<Inexact> all = {
-      {NPU_OP_RSQRT, 5, 0},      {NPU_OP_EXP, 5, 0},   {NPU_OP_EXP2, 5, 0},    {NPU_OP_EXPM1, 5, 0},
-      {NPU_OP_LOG, 5, 0},        {NPU_OP_LOG2, 5, 0},  {NPU_OP_LOG10, 5, 0},   {NPU_OP_LOG1P, 5, 0},
-      {NPU_OP_ASIN, 5, 0},       {NPU_OP_ACOS, 5, 0},  {NPU_OP_ATAN, 5, 0},    {NPU_OP_ATAN2, 5, 0},
-      {NPU_OP_SINH, 5, 0},       {NPU_OP_COSH, 5, 0},  {NPU_OP_TANH, 5, 0},    {NPU_OP_ASINH, 5, 0},
-      {NPU_OP_ACOSH, 5, 0},      {NPU_OP_ATANH, 5, 0}, {NPU_OP_SIGMOID, 5, 0}, {NPU_OP_ERF, 5, 0},
-      {NPU_OP_ERFC, 5, 0},       {NPU_OP_HYPOT, 5, 0}, {NPU_OP_SIN, 5, 1e-6},  {NPU_OP_COS, 5, 1e-6},
-      {NPU_OP_TAN, 17, 1e-6},    {NPU_OP_POW, 17, 0},  {NPU_OP_ERFINV, 17, 0}, {NPU_OP_LGAMMA, 17, 1e-6},
-      {NPU_OP_DIGAMMA, 17, 1e-6}};
+  static const std::vector<Inexact> all = [] {
+    std::vector<Inexact> made;
+    for (int op = 0; op < NPU_OP_COUNT; op++)
+      if (const npu::Approximation allowed = npu::approximation(op); allowed.ulp > 0)
+        made.push_back({op, allowed.ulp + 1, allowed.absolute});
+    return made;
+  }();
   return all;
 }
 

@@ -21,6 +21,7 @@ const char* help =
     "  --driver X      the driver to play on (default cmodel:mode=exact)\n"
     "  --device N      which of its devices (default 0)\n"
     "  --exact         float sums must agree bit for bit, as in docs/isa.md (default)\n"
+    "  --split         as --exact, but MATMUL and CONV of f32 and f64 as --budget: for matrix engines with bf16 only\n"
     "  --budget        float sums may be off by one rounding per term, for drivers without an exact mode\n"
     "  --list          print what the recording holds\n"
     "  --command N     with --out FILE.npt or --vector FILE.json: that command only, as a recording or a test vector\n"
@@ -63,8 +64,8 @@ Options parse_arguments(int argc, char** argv) {
       options.driver = value();
     } else if (a == "--device") {
       options.device = static_cast<uint32_t>(number(a, value()));
-    } else if (a == "--exact" || a == "--budget") {
-      options.budget.exact = a == "--exact";
+    } else if (a == "--exact" || a == "--split" || a == "--budget") {
+      options.budget.exact = a == "--exact" ? Exact::kYes : a == "--split" ? Exact::kSplit : Exact::kNo;
     } else if (a == "--list") {
       options.list = true;
     } else if (a == "--command") {

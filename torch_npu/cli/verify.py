@@ -16,7 +16,9 @@ def add(commands) -> None:
     )
     parser.add_argument("--reference", default="cmodel", help="a driver, or isa (default: cmodel in its exact mode)")
     parser.add_argument("--device", default="rtl", help="the driver to verify (%(default)s)")
-    parser.add_argument("--budget", action="store_true", help="float sums in any order: for devices without exact mode")
+    parser.add_argument(
+        "--exact", choices=("yes", "split", "no"), help="float sums bit for bit (yes; split for rtl and fpga)"
+    )
     parser.add_argument("--out", default=".", metavar="FOLDER", help="where a reproduction is written (%(default)s)")
     parser.add_argument("--json", metavar="FILE", help="write the report, for programs")
     parser.add_argument("script")
@@ -30,7 +32,7 @@ def run(options) -> int:
 
     try:
         out = str(Path(options.out).resolve())
-        spec = verification.lockstep_spec(options.reference, options.device, not options.budget, out)
+        spec = verification.lockstep_spec(options.reference, options.device, options.exact, out)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
