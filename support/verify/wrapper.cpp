@@ -4,6 +4,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "support/driver_table.h"
+
 namespace npu {
 namespace {
 
@@ -402,6 +404,18 @@ npu_status supports(npu_device* device, const npu_command* command) {
   return status == NPU_OK ? NPU_OK : give(failed(*device, 0, status));
 }
 
+npu_status choices(npu_device* device, const npu_command* command, npu_choice* out, uint32_t capacity,
+                   uint32_t* count) {
+  Guard guard(device->lock);
+  *count = 0;
+  const auto inner_choices = choices_of(api(*device, 0));
+  if (!inner_choices) return NPU_OK;
+  npu_command inner = *command;
+  if (command->program) inner.program = command->program->inner[0];
+  const npu_status status = inner_choices(device->inner[0], &inner, out, capacity, count);
+  return status == NPU_OK ? NPU_OK : give(failed(*device, 0, status));
+}
+
 npu_status submit(npu_stream* stream, const npu_command* command) {
   npu_device& device = *stream->device;
   Guard guard(device.lock);
@@ -437,6 +451,7 @@ npu_instance* instance_of(const char* options) {
 Outcome submit_to(const Launch& launch, size_t side, const npu_command& command) {
   const npu_device& device = launch.device();
   npu_command inner = command;
+  if (side > 0) inner.choice = 0;  // choices are those of side 0
   std::vector<npu_operand> operands;
   if (command.operands) {
     operands.assign(command.operands, command.operands + command.operand_count);
@@ -520,6 +535,7 @@ const npu_driver* npu_driver_get(void) {
     d.program_destroy = program_destroy;
     d.supports = supports;
     d.submit = submit;
+    d.choices = choices;
     return d;
   }();
   return &driver;
