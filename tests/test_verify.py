@@ -295,3 +295,24 @@ def test_wrappers_keep_the_contract(driver, tmp_path):
     command = [LIBRARIES / "npu-driver-test", driver.format(tmp=tmp_path), "--count", "4"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert result.returncode == 0, result.stdout
+
+
+def test_random_commands_find_a_planted_bug_and_save_it(tmp_path):
+    def random(driver, *arguments):
+        command = [LIBRARIES / "npu-driver-test", driver, "--random", *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    good = random("cmodel:mode=exact", 300, "--exact")
+    assert good.returncode == 0 and "300 random commands, 300 compared, no difference" in good.stdout, good.stdout
+    assert (
+        sum(kind in good.stdout for kind in ("COPY", "MAP", "REDUCE", "SCAN", "SORT", "SCATTER", "MATMUL", "CONV")) == 8
+    )
+    planted, saved = f"{PLANTED}:bug=rounding:kind=MATMUL:last=17", tmp_path / "saved.npt"
+    bad = random(planted, 400, "--filter", "MATMUL: random", "--save", saved)
+    assert bad.returncode == 1 and "saved as" in bad.stdout, bad.stdout
+    seed = bad.stdout.partition("--random 1 --seed ")[2].partition(":")[0]
+    again = random(planted, 1, "--filter", "MATMUL: random", "--seed", seed)
+    assert again.returncode == 1 and "MATMUL size" in again.stdout
+    assert replay(saved, "--driver", planted).returncode == 1
+    assert replay(saved, "--driver", "cmodel").returncode == 0
+    assert "no random test has 'magic'" in random("cmodel", 5, "--filter", "magic").stderr
