@@ -149,6 +149,11 @@ def test_any_of_bytes_is_a_byte():
     check(lambda x: (x.any(), x.any(1), x.all(1), x.bool().any(0)), torch.tensor([[0, 2], [0, 0]], dtype=torch.uint8))
 
 
+def test_scatters_of_complex_numbers_are_aten_calls():
+    x, y = torch.randn(4, 4, dtype=torch.complex64), torch.randn(4, dtype=torch.complex64)
+    check(lambda x, y: (torch.diagonal_scatter(x, y), torch.as_strided_scatter(x, y, (4,), (2,))), x, y)
+
+
 def test_cpu_numbers_travel_as_immediates():
     a, b = torch.randn(10), torch.tensor(2.5)
     result = torch.compile(lambda a, b: a * b + 1)(a.npu(), b)

@@ -48,8 +48,19 @@ def leave(op) -> None:
         replace_lowering(op, lowering.fallback_handler(op, add_to_fallback_set=False))
 
 
+def leave_complex(packet) -> None:
+    """Inductor leaves complex numbers to aten by itself, but not where one of its passes wrote a packet for an op."""
+    lowered, call = lowering.lowerings[packet], lowering.fallback_handler(packet.default, add_to_fallback_set=False)
+
+    def choose(x, *args, **kwargs):
+        return (call if x.get_dtype().is_complex else lowered)(x, *args, **kwargs)
+
+    replace_lowering(packet, choose)
+
+
 def leave_what_is_known() -> None:
     """Special functions without an instruction, and assertions, whose message no command can carry."""
+    leave_complex(torch.ops.aten.clone)
     names = [data.name for function, data in pointwise_overrides_data.items() if function in REFUSED]
     for name in (*names, "_assert_async"):
         packet = getattr(torch.ops.aten, name, None)
