@@ -36,23 +36,23 @@ void hoist(Frame& f) {
 
 namespace {
 
-constexpr int kLanes = 16;
+constexpr int kLanes = 16, kCopies = 2 * kLanes;
 // The processor does not look beyond its page by itself.
 constexpr int64_t kAheadBytes = 4096;
 
-// Sixteen copies of one value, for inputs that do not vary along a row.
+// As many copies of one value as a loop reads at once, for inputs that do not vary along a row.
 struct alignas(64) Copies {
-  char bytes[4 * kLanes];
+  char bytes[4 * kCopies];
 
   void set(const char* from, bool flag) {
     if (flag) {
-      std::memset(bytes, *from, kLanes);
+      std::memset(bytes, *from, kCopies);
       return;
     }
     float value;
     std::memcpy(&value, from, sizeof value);
-    float all[kLanes];
-    std::fill_n(all, kLanes, value);
+    float all[kCopies];
+    std::fill_n(all, kCopies, value);
     std::memcpy(bytes, all, sizeof all);
   }
 };

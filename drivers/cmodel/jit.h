@@ -18,7 +18,7 @@ constexpr int kLoopConstants = 32;  // constants and parameters
 // What a loop is called with. Inputs come first, then outputs.
 struct LoopArguments {
   char* pointer[kLoopPointers];  // changed by the loop
-  int64_t step[kLoopPointers];   // of inputs, in bytes per 16 points: 0 for sixteen copies of one value
+  int64_t step[kLoopPointers];   // of inputs, in bytes per 16 points: 0 for 32 copies of one value
   int64_t ahead[kLoopPointers];  // of loaded inputs: bytes to what will be wanted soon, 0 if nothing is
   float constant[kLoopConstants];
   float sums[NPU_MAX_FOLDS][16];  // of each fold; written, not added to

@@ -67,20 +67,20 @@ class Encoder {
     byte(by);
   }
 
-  // Sixteen floats, or sixteen bytes, at the address in general register `base`.
-  void load(int reg, int base, int mask) { memory(k0F, kNo, 0x10, reg, base, 0, mask, true, 2); }
-  void store(int base, int reg, int mask) { memory(k0F, kNo, 0x11, reg, base, 0, mask, false, 2); }
+  // Sixteen floats, or sixteen bytes, `at` bytes behind the address in general register `base`.
+  void load(int reg, int base, int mask, int32_t at = 0) { memory(k0F, kNo, 0x10, reg, base, at, mask, true, 2); }
+  void store(int base, int reg, int mask, int32_t at = 0) { memory(k0F, kNo, 0x11, reg, base, at, mask, false, 2); }
   // Past the caches; the address is a multiple of 64.
-  void stream(int base, int reg) { memory(k0F, kNo, 0x2b, reg, base, 0, 0, false, 2); }
+  void stream(int base, int reg, int32_t at) { memory(k0F, kNo, 0x2b, reg, base, at, 0, false, 2); }
   void store_at(int base, int32_t offset, int reg) { memory(k0F, kNo, 0x11, reg, base, offset, 0, false, 2); }
-  void load_bytes(int reg, int base, int mask) { memory(k0F, kF2, 0x6f, reg, base, 0, mask, true, 0); }
-  void store_bytes(int base, int reg, int mask) { memory(k0F, kF2, 0x7f, reg, base, 0, mask, false, 0); }
+  void load_bytes(int reg, int base, int mask, int32_t at) { memory(k0F, kF2, 0x6f, reg, base, at, mask, true, 0); }
+  void store_bytes(int base, int reg, int mask, int32_t at) { memory(k0F, kF2, 0x7f, reg, base, at, mask, false, 0); }
   // Sixteen numbers of 16 bits: as whole numbers, or F16 to and from F32.
-  void load_words(int reg, int base, int mask) { memory(k0F38, k66, 0x33, reg, base, 0, mask, true, 2); }
-  void store_words(int base, int reg, int mask) { memory(k0F38, kF3, 0x33, reg, base, 0, mask, false, 2); }
-  void load_halves(int reg, int base, int mask) { memory(k0F38, k66, 0x13, reg, base, 0, mask, true, 2); }
-  void store_halves(int base, int reg, int mask) {
-    memory(k0F3A, k66, 0x1d, reg, base, 0, mask, false, 2);
+  void load_words(int reg, int base, int mask, int32_t at) { memory(k0F38, k66, 0x33, reg, base, at, mask, true, 2); }
+  void store_words(int base, int reg, int mask, int32_t at) { memory(k0F38, kF3, 0x33, reg, base, at, mask, false, 2); }
+  void load_halves(int reg, int base, int mask, int32_t at) { memory(k0F38, k66, 0x13, reg, base, at, mask, true, 2); }
+  void store_halves(int base, int reg, int mask, int32_t at) {
+    memory(k0F3A, k66, 0x1d, reg, base, at, mask, false, 2);
     byte(0);  // to the nearest
   }
   void to_halves(int reg, int from) {
@@ -135,9 +135,9 @@ class Encoder {
     modrm_memory(0, base, offset);
     byte(static_cast<uint8_t>(by));
   }
-  void prefetch(int base, int index) {  // [base + index], into the second cache
+  void prefetch(int base, int index, int8_t at) {  // [base + index + at], into the second cache
     bytes({static_cast<uint8_t>(0x40 | (index >> 3) << 1 | base >> 3), 0x0f, 0x18, 0x54,
-           static_cast<uint8_t>((index & 7) << 3 | (base & 7)), 0});
+           static_cast<uint8_t>((index & 7) << 3 | (base & 7)), static_cast<uint8_t>(at)});
   }
   void add(int reg, int8_t by) { small(reg, 0, by); }
   void sub(int reg, int8_t by) { small(reg, 5, by); }
