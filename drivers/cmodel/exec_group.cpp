@@ -101,12 +101,22 @@ void run_group(Frame& f, const Group& group, const Tile& tile) {
   const std::vector<int>& written = folds ? group.stored : group.outputs;
   const int outputs = static_cast<int>(written.size());
   char* narrow[kLoopPointers] = {};
+  // All of them past the caches, in whole lines, or none.
+  bool past = varies && f.streams != 0 && group.streaming && !folds && (rows == 1 || n % (2 * kLanes) == 0);
+  for (int k = 0; k < outputs && past; ++k) {
+    const char* at = narrow_target(f, plan.ops[written[k]], tile, true);
+    past = at && reinterpret_cast<uintptr_t>(at) % 64 == 0;
+  }
   for (int k = 0; k < outputs && varies; ++k) {
     const Op& op = plan.ops[written[k]];
-    narrow[k] = narrow_target(f, op, tile);
+    narrow[k] = narrow_target(f, op, tile, past);
     if (narrow[k]) storage |= storage_bits(f.job->operands[plan.ops[op.store].imm].dtype, inputs + k);
   }
-  const Code* code = storage == 0 ? nullptr : group.variant(folds ? Form::kFolding : Form::kPlain, storage);
+  const Code* code = storage == 0 ? nullptr
+                                  : group.variant(folds  ? Form::kFolding
+                                                  : past ? Form::kStreaming
+                                                         : Form::kPlain,
+                                                  storage);
   if (storage != 0 && !code) {
     for (int id : group.inputs) widen(f, id, tile);
     std::fill_n(narrow, outputs, nullptr);

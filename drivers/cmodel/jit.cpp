@@ -244,7 +244,7 @@ class Compiler {
         e_.keep_bytes(kSpare, ones_, reg);
         e_.store_bytes(to, kSpare, mask, 16 * half);
       } else if (form_ == Form::kStreaming && mask == 0) {
-        e_.stream(to, reg, 64 * half);
+        stream(to, reg, storage_of(layout_.storage, number), half);
       } else if (storage_of(layout_.storage, number) == kBFloat) {
         to_bfloat(e_, kSpare, reg, kSpareMask);
         e_.store_words(to, kSpare, mask, 32 * half);
@@ -256,6 +256,17 @@ class Compiler {
       ++written;
       release(i, at, half);
     }
+  }
+
+  void stream(int to, int reg, Storage storage, int half) {
+    if (storage == kOwn) return e_.stream(to, reg, 64 * half);
+    if (storage == kHalf) {
+      e_.to_halves(kSpare, reg);
+    } else {
+      to_bfloat(e_, kSpare, reg, kSpareMask);
+      e_.to_words(kSpare, kSpare);
+    }
+    e_.stream_words(to, kSpare, 32 * half);
   }
 
   void release(int id, int at, int half) {

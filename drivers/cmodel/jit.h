@@ -97,7 +97,7 @@ struct Group {
   std::shared_ptr<const std::vector<npu_instr>> program;
   std::unique_ptr<Variants> variants = std::make_unique<Variants>();
   int at() const { return members.back(); }
-  // The plain or the folding loop for operands that are stored this way.
+  // The plain, the streaming or the folding loop for operands that are stored this way.
   const Code* variant(Form form, uint64_t storage) const;
 };
 

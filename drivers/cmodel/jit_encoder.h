@@ -83,6 +83,13 @@ class Encoder {
     memory(k0F3A, k66, 0x1d, reg, base, at, mask, false, 2);
     byte(0);  // to the nearest
   }
+  void to_words(int reg, int from) {
+    evex(k0F38, kF3, from, 0, reg, 0, false, 2);
+    byte(0x33);
+    modrm_reg(from, reg);
+  }
+  // Past the caches: sixteen numbers of 16 bits, to a multiple of 32.
+  void stream_words(int base, int reg, int32_t at) { memory(k0F, k66, 0xe7, reg, base, at, 0, false, 1); }
   void to_halves(int reg, int from) {
     evex(k0F3A, k66, from, 0, reg, 0, false, 2);
     byte(0x1d);

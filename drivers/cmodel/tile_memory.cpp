@@ -180,10 +180,10 @@ void widen(Frame& f, int id, const Tile& t) {
   f.val[id] = {slot, false};
 }
 
-char* narrow_target(Frame& f, const Op& op, const Tile& t) {
+char* narrow_target(Frame& f, const Op& op, const Tile& t, bool streams) {
   if (!op.only_stored || op.dtype != NPU_F32 || op.store == kNone || !f.direct_stores) return nullptr;
   const Op& store = f.plan->ops[op.store];
-  if (streams_to(f, store) || (store.row_buffer && f.row_buffer)) return nullptr;
+  if (streams_to(f, store) != streams || (store.row_buffer && f.row_buffer)) return nullptr;
   const Place p = place(f, store, t);
   return is_narrow(p.operand->dtype) && is_dense(p, t) && !is_one_of(f, op.loaded_meanwhile, *p.operand) ? p.at
                                                                                                          : nullptr;

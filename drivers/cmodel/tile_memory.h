@@ -16,8 +16,9 @@ void check_index(Frame& frame, int at, const Tile& tile);
 // Where the kernel of `op` may write because its value is stored there next, or null.
 char* direct_target(Frame& frame, const Op& op, const Tile& tile);
 
-// The same for a loop that stores F32 as bf16 or f16: the type is that of the store's operand.
-char* narrow_target(Frame& frame, const Op& op, const Tile& tile);
+// The same for a loop that stores F32 as bf16 or f16: the type is that of the store's operand. `streams`: does it
+// bypass the caches? Null if the store does not do so, too.
+char* narrow_target(Frame& frame, const Op& op, const Tile& tile, bool streams);
 
 // Values of `op` that its store writes past the caches go there a few at a time, while the kernel computes the next.
 struct StreamTarget {
