@@ -230,7 +230,7 @@ def test_an_op_that_turns_out_to_be_impossible_is_left_to_aten(monkeypatch, capl
     from torch_npu.compile import left_to_aten, ops, program
 
     def refuse(x):
-        raise program.CannotCarry("sinh")
+        raise program.Unsupported("sinh")
 
     sinh = torch.ops.aten.sinh.default
     monkeypatch.setitem(lowering.lowerings, sinh, lowering.lowerings[sinh])

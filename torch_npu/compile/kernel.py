@@ -17,9 +17,9 @@ from torch_npu.compile.ops import NpuOverrides, NpuProxy, seen_as, value_of
 from torch_npu.compile.program import (
     NARROW,
     Builder,
-    CannotCarry,
     Segment,
     TooLarge,
+    Unsupported,
     Value,
     compute_type,
     finish,
@@ -151,7 +151,7 @@ class NpuKernel(SIMDKernel):
                 return b.emit("div", [b.cast(self._compute(a), "f64") for a in args])
             case sf.LShift() | sf.RShift():
                 return chain("shl" if isinstance(expr, sf.LShift) else "shr")
-        raise CannotCarry(f"the index {expr} ({type(expr).__name__})")
+        raise Unsupported(f"the index {expr} ({type(expr).__name__})")
 
     def _truth(self, expr) -> Value:
         if type(expr) in _RELATIONS:
@@ -159,7 +159,7 @@ class NpuKernel(SIMDKernel):
         if isinstance(expr, (sympy.And, sympy.Or)):
             op = "and" if isinstance(expr, sympy.And) else "or"
             return functools.reduce(lambda x, y: self.builder.emit(op, [x, y]), map(self._truth, expr.args))
-        raise CannotCarry(f"the condition {expr}")
+        raise Unsupported(f"the condition {expr}")
 
     # Memory.
 
@@ -189,14 +189,14 @@ class NpuKernel(SIMDKernel):
             )
         elif mode in (None, "atomic_add"):
             if dtype == torch.bool and mode:
-                raise CannotCarry("a sum of bool")
+                raise Unsupported("a sum of bool")
             value = self.builder.cast(value, compute_type(dtype))
             imm = f"{self.operand(argument, offset, strides)} {'add' if mode else 'set'}"
             stored = self.builder.emit(
                 "store_at", [value, self._compute(rest)], imm=imm, mask=self._load_mask, effect=True
             )
         else:
-            raise CannotCarry(f"a store with mode {mode}")
+            raise Unsupported(f"a store with mode {mode}")
         stored.buffer = name
 
     def check_bounds(self, expr, size, lower, upper) -> None:
@@ -207,7 +207,7 @@ class NpuKernel(SIMDKernel):
             )
 
     def device_assert_async(self, cond, msg) -> None:
-        raise CannotCarry("an assertion")
+        raise Unsupported("an assertion")
 
     # Folds. The each segment ends where Inductor ends its loop; rows and later loops then see what was folded.
 
@@ -235,7 +235,7 @@ class NpuKernel(SIMDKernel):
             values = [b.cast(v, type) for v in values]
             return tuple(members(b.emit("fold", values, imm="welford"), [type] * 3))
         if reduction_type not in _FOLDS:
-            raise CannotCarry(f"the reduction {reduction_type}")
+            raise Unsupported(f"the reduction {reduction_type}")
         type = "bool" if reduction_type == "any" else compute_type(dtype)
         fold = b.emit("fold", [b.cast(values[0], type)], imm=_FOLDS[reduction_type])
         return seen_as(fold, dtype) if dtype in NARROW else fold
@@ -272,7 +272,7 @@ class NpuKernel(SIMDKernel):
         segments = finish(self.builder.segments, is_buffer_removed)
         values = [v for s in segments for v in s.values]
         if not values:
-            raise CannotCarry("a kernel that stores nothing")
+            raise Unsupported("a kernel that stores nothing")
         kind = self.kind or _kind(segments)
         uses = {v.imm.split()[0] for v in values if v.op in ("load", "load_at", "store", "store_at")}
         operands = [(k, f"factor{n}") for n, k in enumerate(self.leading)]

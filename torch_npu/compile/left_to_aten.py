@@ -1,6 +1,6 @@
 """Ops that no program can carry: they run as in eager mode, inside the compiled graph.
 
-Which ops these are is found by trying. A kernel that asks for something impossible (CannotCarry) names the aten ops it
+Which ops these are is found by trying. A kernel that asks for something impossible (Unsupported) names the aten ops it
 came from; they get a lowering that calls them, for npu tensors only, and the graph is lowered again."""
 
 import logging
@@ -12,7 +12,7 @@ from torch._inductor.codegen.common import pointwise_overrides_data
 from torch._inductor.virtualized import V
 
 from torch_npu.compile.ops import REFUSED
-from torch_npu.compile.program import CannotCarry
+from torch_npu.compile.program import Unsupported
 
 log = logging.getLogger("torch_npu.compile")
 
@@ -71,7 +71,7 @@ def leave_what_is_known() -> None:
 def quiet(record: logging.LogRecord) -> bool:
     """A filter for Inductor's log: it reports every exception of a kernel as fatal, also those that lead to another
     attempt."""
-    return not isinstance(sys.exc_info()[1], CannotCarry)
+    return not isinstance(sys.exc_info()[1], Unsupported)
 
 
 def quiet_about_names(record: logging.LogRecord) -> bool:
@@ -79,12 +79,12 @@ def quiet_about_names(record: logging.LogRecord) -> bool:
     return not (V.graph.device_type == "npu" and "missing a c-shim implementation" in str(record.msg))
 
 
-def cause(error: BaseException | None) -> CannotCarry | None:
-    """The CannotCarry behind an exception of Inductor's."""
+def cause(error: BaseException | None) -> Unsupported | None:
+    """The Unsupported behind an exception of Inductor's."""
     seen = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        if isinstance(error, CannotCarry):
+        if isinstance(error, Unsupported):
             return error
         error = getattr(error, "inner_exception", None) or error.__cause__ or error.__context__
     return None

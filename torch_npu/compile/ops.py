@@ -9,7 +9,7 @@ from torch._inductor.dtype_propagation import DtypePropagationOpsHandler
 from torch._inductor.utils import sympy_index_symbol, upcast_compute_type
 from torch._inductor.virtualized import OpsValue, V
 
-from torch_npu.compile.program import NARROW, STORAGE, CannotCarry, Value, compute_type, is_float, promoted
+from torch_npu.compile.program import NARROW, STORAGE, Unsupported, Value, compute_type, is_float, promoted
 
 _dtypes = DtypePropagationOpsHandler()
 
@@ -120,7 +120,7 @@ def _arithmetic(name, op):
         type = common_type(args)
         if type == "bool" and op not in ("and", "or", "xor", "not", "min", "max"):
             if op not in ("mul", "add"):
-                raise CannotCarry(f"{name} of bool")
+                raise Unsupported(f"{name} of bool")
             op_, type_ = ("and", "bool") if op == "mul" else ("or", "bool")
             return emit(op_, [value_of(a, type_) for a in args])
         result = emit(op, [value_of(a, type) for a in args])
@@ -153,7 +153,7 @@ def _logic(op):
 
 def _refused(name):
     def method(*args, **kwargs):
-        raise CannotCarry(name)
+        raise Unsupported(name)
 
     return staticmethod(method)
 
@@ -211,7 +211,7 @@ class NpuOverrides(OpOverrides):
             and not is_float(result.type)
             and not (math.isfinite(other) and other == int(other))
         ):
-            raise CannotCarry(f"an integer that is {other} where it is masked")
+            raise Unsupported(f"an integer that is {other} where it is masked")
         return emit("where", [inner, result, value_of(other, result.type)], type=result.type)
 
     @staticmethod

@@ -49,7 +49,7 @@ TYPES = {
 _RANK = {name: k for k, name in enumerate(TYPES)}
 
 
-class CannotCarry(NotImplementedError):
+class Unsupported(NotImplementedError):
     """Something that Inductor asks for and a program cannot say. The ops run as they do in eager mode instead."""
 
     ops = ()  # FX targets of the node that asked
@@ -61,7 +61,7 @@ class TooLarge(Exception):
 
 def compute_type(dtype: torch.dtype) -> str:
     if dtype not in COMPUTE:
-        raise CannotCarry(f"expected a real number type, got {dtype}")
+        raise Unsupported(f"expected a real number type, got {dtype}")
     return COMPUTE[dtype]
 
 

@@ -12,7 +12,7 @@ from torch_npu.compile import settings
 from torch_npu.compile.definition import KERNEL_NAME
 from torch_npu.compile.kernel import NpuKernel
 from torch_npu.compile.product import ProductKernel, joins
-from torch_npu.compile.program import CannotCarry, TooLarge
+from torch_npu.compile.program import TooLarge, Unsupported
 
 
 class NpuScheduling(SIMDScheduling):
@@ -67,19 +67,19 @@ class NpuScheduling(SIMDScheduling):
             super().codegen_node_schedule(kernel_features)
         except TooLarge as error:
             if len(nodes) == 1:
-                failure = CannotCarry(f"{error}".splitlines()[0])
+                failure = Unsupported(f"{error}".splitlines()[0])
                 failure.ops = _targets(nodes)
                 raise failure from error
             for node in nodes:
                 self._codegen_nodes([node])
-        except CannotCarry as failure:
+        except Unsupported as failure:
             failure.ops = failure.ops or _targets(nodes)
             raise
 
     def codegen_template(self, template_node, epilogue_nodes, prologue_nodes, *, only_gen_src_code=False, **_):
         try:
             self._codegen_product(template_node, epilogue_nodes)
-        except (TooLarge, CannotCarry):
+        except (TooLarge, Unsupported):
             if not epilogue_nodes:
                 raise
             self._codegen_product(template_node, [])
