@@ -98,6 +98,7 @@ def test_softmax_norms_and_functions_run_on_the_npu(python):
         ops = (
             lambda x, w: F.softmax(x, -1), lambda x, w: F.log_softmax(x, 1), lambda x, w: F.layer_norm(x, (33,), w, w),
             lambda x, w: F.silu(x), lambda x, w: x.exp(), lambda x, w: x.abs().log(), lambda x, w: x / w,
+            lambda x, w: x.tanh(), lambda x, w: torch.fmax(x, w),
             lambda x, w: x.abs().sqrt(), lambda x, w: x.mean((0, 2)), lambda x, w: x.amax(1), lambda x, w: x.var(-1),
         )
         for i, op in enumerate(ops):

@@ -92,6 +92,7 @@ class Lowering {
   Value compute_function(const npu_instr& in, const Value* v);
   Value exp(const View& x);
   Value log(const View& x);
+  Value tanh(const View& x);
 
   // ---- lower_reduce.cpp: over the last `inner_rank` dimensions ----
   Value fold(int kind, const Value& given);

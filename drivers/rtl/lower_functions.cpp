@@ -68,6 +68,23 @@ Lowering::Value Lowering::log(const View& x) {
   return {f(VEC_SELECT, i(VEC_LT, immediate(0), x), positive, other), NPU_F32};
 }
 
+// Below 0.55 by its series in x^2, which keeps small arguments exact; above by e^2|x|, with the sign of x.
+Lowering::Value Lowering::tanh(const View& x) {
+  const auto f = [&](uint32_t op, const View& a, const View& b, const View& c = immediate(0)) {
+    return apply(NPU_F32, op, a, b, c).view;
+  };
+  const View z = f(VEC_MUL, x, x);
+  View p = f(VEC_MUL, z, number(-929569.0f / 638512875));
+  for (float c : {21844.0f / 6081075, -1382.0f / 155925, 62.0f / 2835, -17.0f / 315, 2.0f / 15, -1.0f / 3})
+    p = f(VEC_MUL, f(VEC_ADD, p, number(c)), z);
+  const View near = f(VEC_FMA, x, p, x);
+  const View size = f(VEC_AND, x, immediate(~kSign));
+  const View e = exp(f(VEC_ADD, size, size)).view;
+  const View far = f(VEC_SUB, number(1), f(VEC_DIV, number(2), f(VEC_ADD, e, number(1))));
+  const View is_far = apply(NPU_BOOL, VEC_LT, number(0.55f), size).view;
+  return {f(VEC_SELECT, is_far, f(VEC_OR, far, f(VEC_AND, x, immediate(kSign))), near), NPU_F32};
+}
+
 Lowering::Value Lowering::compute_function(const npu_instr& in, const Value* v) {
   const View &a = v[0].view, &b = v[1].view;
   const auto f = [&](uint32_t op, const View& x, const View& y) { return apply(NPU_F32, op, x, y); };
@@ -84,6 +101,15 @@ Lowering::Value Lowering::compute_function(const npu_instr& in, const Value* v) 
       return exp(a);
     case NPU_OP_LOG:
       return log(a);
+    case NPU_OP_TANH:
+      return tanh(a);
+    case NPU_OP_FMIN:
+    case NPU_OP_FMAX: {
+      // A NaN loses: equal to itself is what is none.
+      const View best = f(in.op == NPU_OP_FMIN ? VEC_MIN : VEC_MAX, a, b).view;
+      const View one = apply(NPU_F32, VEC_SELECT, apply(NPU_BOOL, VEC_EQ, b, b).view, best, a).view;
+      return apply(NPU_F32, VEC_SELECT, apply(NPU_BOOL, VEC_EQ, a, a).view, one, b);
+    }
     case NPU_OP_SIGMOID: {
       // By e^-|x|, which does not overflow.
       const View e = exp(f(VEC_OR, a, immediate(kSign)).view).view;
