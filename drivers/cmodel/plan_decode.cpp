@@ -175,7 +175,9 @@ void Planner::place_groups() {
       if (in_[i].op == NPU_OP_STORE && in_[i].a == id) ++stores[id];
     });
   for (size_t i = 0; i < in_.size(); ++i) {
-    const bool plain = in_[i].op == NPU_OP_LOAD && in_[i].dtype == NPU_F32 && in_[i].mask == NPU_NO_VALUE;
+    // What a row segment loads is read by other segments, which see one value per row.
+    const bool plain = in_[i].op == NPU_OP_LOAD && in_[i].dtype == NPU_F32 && in_[i].mask == NPU_NO_VALUE &&
+                       plan_.segments[segment_of_[i]].kind == NPU_SEGMENT_EACH;
     plan_.ops[i].in_loops = plain && others[i] == 0;
     plan_.ops[i].only_stored = group_of_[i] != kNone && uses[i] == 1 && stores[i] == 1;
   }
