@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import torch_npu
 
@@ -295,3 +296,19 @@ def test_bmm_with_one_matrix_for_all_batches(m, n, shared, across):
     a, b = (side.npu() if i != shared else side[:1].npu().expand_as(side) for i, side in enumerate(sides))
     out = torch.empty(4, n, m, device="npu").mT if across else torch.empty(4, m, n, device="npu")
     torch.testing.assert_close(torch.bmm(a, b, out=out).cpu(), torch.bmm(*sides), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(3, 4), (5, 64), (2, 3, 300)])
+def test_gradients_of_norms_with_statistics_in_16_bits(dtype, shape):
+    torch.manual_seed(0)
+    tensors = [torch.randn(shape), torch.randn(shape[-1]), torch.randn(shape[-1])]
+    grad = torch.randn(shape)
+
+    def gradients(device, dtype):
+        x, weight, bias = (t.to(dtype).to(device).requires_grad_() for t in tensors)
+        F.layer_norm(x, shape[-1:], weight, bias).backward(grad.to(dtype).to(device))
+        return [t.grad.cpu().double() for t in (x, weight, bias)]
+
+    for mine, exact in zip(gradients("npu", dtype), gradients("cpu", torch.float64), strict=True):
+        torch.testing.assert_close(mine, exact, rtol=0.05, atol=0.05)
