@@ -52,6 +52,7 @@ class Binder {
     out->immediate = false;
     out->bits = 0;
     out->limit = in.limit;
+    out->parts = nullptr;
     out->ptr = out->begin = out->end = nullptr;
     std::memcpy(out->stride, in.stride, sizeof out->stride);
     const int64_t element = kSizes[in.dtype];
@@ -91,6 +92,7 @@ class Binder {
     }
     out->immediate = true;
     out->limit = 0;
+    out->parts = nullptr;
     out->bits = command_.operands[i].addr;
     out->ptr = out->begin = reinterpret_cast<char*>(&out->bits);
     out->end = out->begin + sizeof out->bits;
@@ -128,6 +130,7 @@ class Binder {
           !memory_.region_at(live, &span))
         return refuse(i, use, box);
       out->ptr = reinterpret_cast<char*>(reinterpret_cast<uint64_t>(span.ptr) + (in.addr - live));
+      out->parts = &memory_;
     }
     out->begin = span.begin;
     out->end = span.end;

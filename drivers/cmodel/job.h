@@ -11,6 +11,7 @@
 
 namespace cmodel {
 
+class Memory;
 struct Plan;  // what the engine works out once per program (plan.h): liveness, slots, direct paths
 
 // A program of one device. Immutable after creation, shared by queued jobs, so destroying the handle is always safe.
@@ -28,6 +29,8 @@ struct Operand {
   uint64_t bits = 0;
   uint8_t dtype = 0;
   bool immediate = false;
+  // Not null: begin and end are those of a region, of which parts are live. Masks say which points are touched.
+  const Memory* parts = nullptr;
   int64_t stride[NPU_MAX_RANK] = {};  // in elements; 0 throughout for an immediate
 };
 

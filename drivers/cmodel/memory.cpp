@@ -122,6 +122,18 @@ void Memory::info(uint64_t* free_bytes, uint64_t* total_bytes) const {
   *total_bytes = total_;
 }
 
+bool Memory::live(const char* begin, const char* end) const {
+  const uint32_t count = region_count_.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < count; ++i) {
+    const Region& region = *regions_[i];
+    const uint64_t offset = static_cast<uint64_t>(begin - region.host.data());
+    if (offset >= region.size) continue;
+    Span span;
+    return find(region.base + offset, static_cast<uint64_t>(end - begin), &span);
+  }
+  return false;
+}
+
 bool Memory::region_at(npu_addr addr, Span* out) const {
   const uint32_t count = region_count_.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < count; ++i) {

@@ -102,6 +102,8 @@ class Memory {
     return false;
   }
 
+  // The same of host bytes in a region. Any thread, no lock.
+  bool live(const char* begin, const char* end) const;
   // Host bounds of the region that holds `addr`.
   bool region_at(npu_addr addr, Span* out) const;
   // First live address in [begin, end).

@@ -116,21 +116,21 @@ bool tile_inside(const Place& p, const Tile& t) {
   const int64_t r = (t.rows - 1) * p.row_stride, c = (t.cols - 1) * p.col_stride;
   const int64_t low = std::min<int64_t>(r, 0) + std::min<int64_t>(c, 0);
   const int64_t high = std::max<int64_t>(r, 0) + std::max<int64_t>(c, 0);
-  return inside(*p.operand, p.at + (low << p.log_size), p.log_size) &&
-         inside(*p.operand, p.at + (high << p.log_size), p.log_size);
+  return inside(*p.operand, p.at + low * (int64_t{1} << p.log_size), p.at + ((high + 1) << p.log_size));
 }
 
 template <class T>
 bool masked_copy(T* out, const Place& p, const Tile& t, const char* mask) {
-  const int64_t low = (p.operand->begin - p.at) >> p.log_size, high = (p.operand->end - p.at) >> p.log_size;
   bool fine = true;
   for (int64_t r = 0; r < t.rows; ++r)
     for (int64_t c = 0; c < t.cols; ++c, ++out, ++mask) {
-      const int64_t at = r * p.row_stride + c * p.col_stride;
-      const bool live = p.operand->immediate || (at >= low && at < high);
-      fine &= live || !*mask;
       *out = 0;
-      if (*mask && live) std::memcpy(out, p.at + at * static_cast<int64_t>(sizeof(T)), sizeof(T));
+      if (!*mask) continue;
+      const char* at = p.at + (r * p.row_stride + c * p.col_stride) * static_cast<int64_t>(sizeof(T));
+      if (inside(*p.operand, at, p.log_size))
+        std::memcpy(out, at, sizeof(T));
+      else
+        fine = false;
     }
   return fine;
 }
@@ -245,7 +245,7 @@ void store(Frame& f, int i, const Tile& t) {
     const int size = 1 << p.log_size;
     each_point(t, [&](int64_t k, int64_t r, int64_t c) {
       if (!mask_at(mask, k)) return;
-      char* at = p.at + ((r * p.row_stride + c * p.col_stride) << p.log_size);
+      char* at = p.at + (r * p.row_stride + c * p.col_stride) * (int64_t{1} << p.log_size);
       if (!inside(*p.operand, at, p.log_size))
         return bad_address(f, op, (at - p.operand->begin) >> p.log_size, t, true);
       std::memcpy(at, values + (v.uniform ? 0 : k * size), static_cast<size_t>(size));

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "drivers/cmodel/exec.h"
+#include "drivers/cmodel/memory.h"
 
 namespace cmodel {
 
@@ -23,8 +24,14 @@ inline Place place(const Frame& f, const Op& op, const Tile& t) {
   return {&operand, base + (t.offset[op.view] << log_size), rs, cs, log_size};
 }
 
+// May all of [begin, end) be touched?
+inline bool inside(const Operand& operand, const char* begin, const char* end) {
+  if (operand.immediate) return true;
+  if (begin < operand.begin || end > operand.end) return false;
+  return !operand.parts || operand.parts->live(begin, end);
+}
 inline bool inside(const Operand& operand, const char* at, int log_size) {
-  return operand.immediate || (at >= operand.begin && at + (int64_t{1} << log_size) <= operand.end);
+  return inside(operand, at, at + (int64_t{1} << log_size));
 }
 
 // `element` counts from the start of the operand's allocation.

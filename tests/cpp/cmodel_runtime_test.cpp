@@ -155,6 +155,42 @@ void bad_accesses_are_refused_at_once(const char* options) {
   CHECK(map(100, a, 1) == NPU_ERROR_ADDRESS);
 }
 
+// A padded row whose padding lies in memory that was given back, on both sides: the mask alone says what is touched.
+void masks_decide_at_the_edges_of_memory(const char* options) {
+  Rig rig(options);
+  npu_stream* stream = rig.stream();
+  constexpr int64_t kPiece = 2 << 20, kLength = kPiece / 4, kPad = 1000, kAll = kLength + 2 * kPad;
+  const npu_addr before = rig.alloc(kPiece), row = rig.alloc(kPiece), behind = rig.alloc(kPiece);
+  const npu_addr out = rig.alloc(2 * kPiece);
+  CHECK(before + kPiece == row && row + kPiece == behind);
+  OK(Command(NPU_COPY, nullptr, kLength, "fill").memory(row, NPU_I32).immediate(7, NPU_I32).submit(stream));
+  OK(driver()->stream_synchronize(stream));
+  OK(driver()->memory_free(rig.device(), before));
+  OK(driver()->memory_free(rig.device(), behind));
+  npu_program* pad =
+      rig.program(rig.device(),
+                  "program pad(x, out; first, last)\neach:\n  %i = index 0 : i64\n  %a = param first : i64\n"
+                  "  %b = param last : i64\n  %ge = ge %i, %a\n  %lt = lt %i, %b\n  %m = and %ge, %lt\n"
+                  "  %x = load x, mask %m : i32\n  store out, %x\n");
+  const auto run = [&](int64_t first, int64_t last) {
+    return Command(NPU_MAP, pad, kAll, "pad")
+        .memory(row - 4 * kPad, NPU_I32)
+        .memory(out, NPU_I32)
+        .param(first)
+        .param(last)
+        .submit(stream);
+  };
+  OK(run(kPad, kPad + kLength));
+  const std::vector<int32_t> got = read_back(stream, out, kAll);
+  for (int64_t i = 0; i < kAll; ++i) CHECK(got[i] == (i >= kPad && i < kPad + kLength ? 7 : 0));
+  // A mask that lets one more point through, on either side, is an error and not a crash.
+  for (const auto& [first, last] : {std::pair(kPad - 1, kPad + kLength), std::pair(kPad, kPad + kLength + 1)}) {
+    OK(run(first, last));
+    CHECK(driver()->stream_synchronize(stream) == NPU_ERROR_ADDRESS && error_has("MAP (pad)"));
+    OK(driver()->device_reset(rig.device()));
+  }
+}
+
 // A command like one that was valid is looked at less: the last of many operands counts all the same.
 void many_operands_are_checked(const char* options) {
   Rig rig(options);
@@ -309,6 +345,7 @@ int main(int argc, char** argv) {
   ranges_grow_and_shrink();
   for (const char* options : {"memory=64M", "memory=64M:inline_ns=0", "memory=64M:mode=exact"}) {
     bad_accesses_are_refused_at_once(options);
+    masks_decide_at_the_edges_of_memory(options);
     many_operands_are_checked(options);
     failures_are_reported_once(options);
     events_order_and_measure(options);
