@@ -159,3 +159,18 @@ def test_dropout_keeps_and_scales():
     kept = y.detach().cpu()
     assert set(kept.unique().tolist()) == {0.0, 1.25} and abs(kept.mean() - 1) < 0.05
     assert torch.equal(x.grad.cpu(), kept)
+
+
+def test_windows_at_the_edge_of_memory(python):
+    """The image is the device's first memory: there is nothing before it for the padding to lie in."""
+    result = python("""
+        import torch, torch_npu
+        image = torch.empty(1, 1, 2048, 2048, device="npu")
+        columns = torch.ones(1, 9, 2048 * 2048)
+        arguments = ([2048, 2048], [3, 3], [1, 1], [1, 1], [1, 1])
+        torch.ops.aten.col2im.out(columns.npu(), *arguments, out=image)
+        assert torch.equal(image.cpu(), torch.ops.aten.col2im(columns, *arguments))
+        unfolded = torch.nn.functional.unfold(image[:, :, :64], 3, padding=1).cpu()
+        assert torch.equal(unfolded, torch.nn.functional.unfold(image[:, :, :64].cpu(), 3, padding=1))
+    """)
+    assert result.status == 0, result.err

@@ -61,18 +61,24 @@ struct Windows {
   }
 };
 
-void run(Nest& nest, const Windows& w, Kernel& kernel) {
-  nest.integers({w.stride[0], w.stride[1], w.dilation[0], w.dilation[1], w.padding[0], w.padding[1], w.height, w.width})
+void run(Nest& nest, const Windows& w, int64_t first, Kernel& kernel) {
+  nest.integers({w.stride[0], w.stride[1], w.dilation[0], w.dilation[1], w.padding[0], w.padding[1], w.height, w.width,
+                 first})
       .run(kernel);
 }
 
-const char* const kParameters = "stride_h, stride_w, dilation_h, dilation_w, pad_h, pad_w, height, width";
+const char* const kParameters = "stride_h, stride_w, dilation_h, dilation_w, pad_h, pad_w, height, width, first";
 
-// image [N, C, H, W] and columns [N, C * kh * kw, L], both with their own strides.
-void operands(Nest& nest, const Windows& w, const Tensor& image, const Tensor& columns) {
+// Where the first window begins, in elements behind the image's first: in the padding, before it.
+int64_t first_window(const Windows& w, const Tensor& image) {
+  return -image.stride(2) * w.padding[0] - image.stride(3) * w.padding[1];
+}
+
+// image [N, C, H, W] from element `first` on and columns [N, C * kh * kw, L], both with their own strides.
+void operands(Nest& nest, const Windows& w, const Tensor& image, int64_t first, const Tensor& columns) {
   const auto s = image.strides();
   nest.with(image, {s[0], s[1], s[2] * w.dilation[0], s[3] * w.dilation[1], s[2] * w.stride[0], s[3] * w.stride[1]},
-            -s[2] * w.padding[0] - s[3] * w.padding[1]);
+            first);
   const auto c = columns.strides();
   const int64_t kw = w.kernel[1], kh = w.kernel[0];
   nest.with(columns, {c[0], c[1] * kh * kw, c[1] * kw, c[1], c[2] * w.columns(), c[2]});
@@ -113,8 +119,8 @@ Tensor& im2col_out(const Tensor& self, IntArrayRef kernel, IntArrayRef dilation,
   const npu_dtype compute = compute_dtype(opaque_dtype(self.scalar_type(), label));
   const Tensor columns = batched(out, 3);
   Nest nest(NPU_MAP, label, space(w, image.size(0), image.size(1)));
-  operands(nest, w, image, columns);
-  run(nest, w, f_im2col.get(0, compute, [&] {
+  operands(nest, w, image, first_window(w, image), columns);
+  run(nest, w, 0, f_im2col.get(0, compute, [&] {
     return std::string("program im2col(image, columns; ") + kParameters + ")\neach:\n" + kInside +
            "  %v = load image, mask %m : $t\n  store columns, %v\n";
   }));
@@ -148,10 +154,12 @@ Tensor& col2im_out(const Tensor& self, IntArrayRef output_size, IntArrayRef kern
   const bool narrow = at::isReducedFloatingType(out.scalar_type());
   const Tensor sum = narrow ? at::zeros(out.sizes(), out.options().dtype(at::kFloat)) : out.zero_();
   Nest nest(NPU_SCATTER, label, space(w, batch, channels));
-  operands(nest, w, batched(sum, 4), columns);
-  run(nest, w, f_col2im.get(0, compute_dtype(type), [&] {
+  // A scatter's computed offsets count from an address that exists: that of the image.
+  const Tensor image = batched(sum, 4);
+  operands(nest, w, image, 0, columns);
+  run(nest, w, first_window(w, image), f_col2im.get(0, compute_dtype(type), [&] {
     return std::string("program col2im(image, columns; ") + kParameters + ")\neach:\n" + kInside +
-           "  %v = load columns : $t\n  store_at image, %v, %zero, " +
+           "  %first = param first : i64\n  %v = load columns : $t\n  store_at image, %v, %first, " +
            (compute_dtype(type) == NPU_BOOL ? "max" : "add") + ", mask %m\n";
   }));
   if (narrow) out.copy_(sum);
