@@ -12,7 +12,8 @@ REQUIREMENTS := $(VENV)/.requirements-$(shell cksum < requirements.txt | cut -d'
 INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml torch_npu/version.py | cksum | cut -d' ' -f1)
 CPP := $(shell find csrc drivers include support tools tests -name '*.cpp' -o -name '*.c' -o -name '*.h' 2>/dev/null)
 
-.PHONY: help build install test conformance conformance-compile operators demo bench sanitize format lint clean
+.PHONY: help build install test conformance conformance-compile operators demo bench sanitize format lint clean \
+  rtl-benches
 
 help:
 	@echo "make demo         train LeNet on npu:0 and on the CPU; fine-tune a small Qwen2 with LoRA and let it generate"
@@ -23,6 +24,7 @@ help:
 	@echo "make build        .venv, libraries, drivers (NPU_DRIVERS=cmodel,template for some of them)"
 	@echo "make bench        host cost per op, every op family and training steps against the CPU"
 	@echo "make sanitize     drivers and allocator under AddressSanitizer and ThreadSanitizer"
+	@echo "make rtl-benches  every module of rtl/ in cocotb, with random pauses (SEED=2 WORK=10 for other and more traffic)"
 	@echo "make format       ruff and clang-format, in place"
 	@echo "make lint         what CI checks besides tests: formatting, layers"
 	@echo "make clean        remove build output, keep .venv"
@@ -81,6 +83,12 @@ bench: install
 sanitize: $(REQUIREMENTS)
 	.ci/sanitize address,undefined build-asan $(JOBS)
 	.ci/sanitize thread build-tsan $(JOBS)
+
+# docs/rtl.md says what these do.
+SEED ?= 1
+WORK ?= 1
+rtl-benches: $(REQUIREMENTS)
+	$(BIN)/python -m tests.rtl --seed $(SEED) --work $(WORK)
 
 format: $(REQUIREMENTS)
 	ruff check --fix --quiet . && ruff format --quiet .
