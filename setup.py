@@ -36,6 +36,7 @@ class CMakeBuild(build_ext):
         if not self.inplace:
             # Driver authors compile against the contract's headers: torch_npu.include_path().
             shutil.copytree(ROOT / "include" / "npu", package / "include" / "npu", dirs_exist_ok=True)
+            shutil.copy(ROOT / "drivers" / "template" / "template.c", package / "new_driver")
             # Test programs and drivers that fail on purpose serve the repository only.
             shutil.rmtree(output / "testing", ignore_errors=True)
             for program in output.glob("npu-*"):

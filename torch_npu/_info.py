@@ -51,3 +51,8 @@ def include_path() -> str:
     """The folder to give to a compiler (-I) so that `#include "npu/runtime.h"` works."""
     installed = Path(__file__).parent / "include"
     return str(installed if installed.is_dir() else Path(__file__).parent.parent / "include")
+
+
+def built_drivers() -> list[str]:
+    """Names of the drivers that come with this package."""
+    return sorted(p.stem.removeprefix("libnpu_") for p in Path(library_path()).glob("libnpu_*.so"))

@@ -24,10 +24,10 @@ def library_of(driver: str) -> str:
     folder = Path(__file__).parent.parent / "lib"
     path = Path(name) if "/" in name or name.endswith(".so") else folder / f"libnpu_{name}.so"
     if not path.exists():
-        names = sorted(p.stem.removeprefix("libnpu_") for p in folder.glob("libnpu_*.so"))
-        raise FileNotFoundError(
-            f"expected a driver's name ({', '.join(names)}) or the path of a shared library, got {name}"
-        )
+        from torch_npu._info import built_drivers
+
+        names = ", ".join(built_drivers())
+        raise FileNotFoundError(f"expected a driver's name ({names}) or the path of a shared library, got {name}")
     return f"{path}{colon}{options}"
 
 

@@ -16,8 +16,7 @@ def check(script: str, spec: str) -> str:
     if not Path(script).is_file():
         return f"expected a Python script, got {script}: no such file"
     if torch.npu.device_count() == 0:
-        names = sorted(p.stem.removeprefix("libnpu_") for p in Path(torch_npu._info.library_path()).glob("libnpu_*.so"))
-        hardware = ", ".join(n for n in names if not torch_npu._info.wrapped(n))
+        hardware = ", ".join(n for n in torch_npu._info.built_drivers() if not torch_npu._info.wrapped(n))
         return f"{torch_npu.driver_error()}; there are {hardware}"
     return ""
 

@@ -1,0 +1,74 @@
+"""python -m torch_npu new-driver and doctor, as a newcomer runs them."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from torch_npu import new_driver
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """Runs a line of shell in an empty folder, with the Python of the tests first on the path."""
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+
+    def run(line: str) -> str:
+        result = subprocess.run(
+            line, shell=True, cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True
+        )
+        assert result.returncode == 0, f"{line}\n{result.stdout}{result.stderr}"
+        return result.stdout + result.stderr
+
+    return run
+
+
+def test_three_commands_lead_to_a_model_on_a_new_driver(shell, tmp_path):
+    said = shell("python -m torch_npu new-driver mychip")
+    assert "make -C mychip" in said
+    assert "warning" not in shell("make -C mychip CC='cc -Werror'")
+    said = shell("TORCH_NPU_DRIVER=mychip/libnpu_mychip.so python mychip/model.py")
+    assert "mychip: loss" in said and "0.0e+00 from the CPU's" in said and "on the CPU: aten::mm" in said
+    assert (tmp_path / "mychip" / "README.md").read_text().count("@") == 0
+    said = shell("make -C mychip test")
+    assert "FAIL" not in said and "PASS" in said
+
+
+def test_names_and_folders_are_checked_before_anything_is_written(module, tmp_path):
+    for name, reason in (("My-Chip", "lower-case"), ("cmodel", "no driver has"), ("../x", "lower-case")):
+        with pytest.raises(ValueError, match=reason):
+            new_driver.check_name(name, ["cmodel"])
+    result = module("new-driver", "cmodel", "--out", str(tmp_path / "out"))
+    assert result.status == 2 and "no driver has" in result.err and not (tmp_path / "out").exists()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes").write_text("keep")
+    result = module("new-driver", "mine", "--out", str(tmp_path / "mine"))
+    assert result.status == 2 and "--out" in result.err and len(list((tmp_path / "mine").iterdir())) == 1
+    facts = json.loads(module("new-driver", "mine", "--out", str(tmp_path / "fresh"), "--json").out)
+    assert f"{tmp_path}/fresh/mine.c" in facts["files"]
+
+
+def test_doctor_finds_nothing_here(module):
+    result = module("doctor")
+    assert result.status == 0 and "no problems" in result.out and "npu:0: C model computes" in result.out
+
+
+@pytest.mark.parametrize(
+    "variables, found, remedy",
+    [
+        ({"TORCH_NPU_DRVER": "rtl"}, "TORCH_NPU_DRVER is no setting", "did you mean TORCH_NPU_DRIVER?"),
+        ({"TORCH_NPU_DRIVER": "nochip"}, 'the driver "nochip", expected one of', "python -m torch_npu info"),
+        ({"TORCH_NPU_DRIVER": "template"}, "without CONV, COPY, MAP", "torch_npu.fallback.report()"),
+        ({"OMP_NUM_THREADS": "4096"}, "OMP_NUM_THREADS=4096", "or less"),
+        ({"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, "does not load torch_npu", "import torch_npu"),
+        ({"TORCHINDUCTOR_CACHE_DIR": "/proc/nowhere"}, "takes no files", "TORCHINDUCTOR_CACHE_DIR"),
+    ],
+)
+def test_doctor_names_the_problem_and_the_remedy(module, variables, found, remedy):
+    result = module("doctor", "--json", **variables)
+    facts = json.loads(result.out)
+    match = [f for f in facts["findings"] if found in f["found"]]
+    assert match and remedy in match[0]["remedy"], result.out
+    assert result.status == (match[0]["state"] == "problem") == (not facts["well"])
