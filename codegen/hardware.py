@@ -57,6 +57,7 @@ def package(config: dict) -> str:
         for name, value in names(config, section, prefix).items():
             lines.append(f"  localparam {kind} {name} = {literal(value, width)};")
     lines.append(f"  localparam logic [7:0] VEC_LAST = 8'd{max(config['operations'].values())};")
+    lines.append(f"  localparam logic [7:0] OP_LAST = 8'd{max(config['opcodes'].values())};")
     lines.append(f"  localparam logic [3:0] TYPE_LAST = 4'd{max(config['types'].values())};")
     lines.append("endpackage")
     return "\n".join([*lines, ""])

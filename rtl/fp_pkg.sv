@@ -250,6 +250,31 @@ package fp_pkg;
     return a[30:23] < 127 ? 0 : a[30:23] > 157 ? 32'h8000_0000 : a[31] ? -m : m;
   endfunction
 
+  function automatic logic [31:0] from_long(logic [63:0] a);
+    logic [ 5:0] lz;
+    logic [63:0] m;
+    m = a[63] ? -a : a;
+    lz[5] = m[63:32] == 0;
+    m = lz[5] ? m << 32 : m;
+    lz[4] = m[63:48] == 0;
+    m = lz[4] ? m << 16 : m;
+    lz[3] = m[63:56] == 0;
+    m = lz[3] ? m << 8 : m;
+    lz[2] = m[63:60] == 0;
+    m = lz[2] ? m << 4 : m;
+    lz[1] = m[63:62] == 0;
+    m = lz[1] ? m << 2 : m;
+    lz[0] = !m[63];
+    m = lz[0] ? m << 1 : m;
+    return a == 0 ? 0 : round(a[63], 12'sd190 - {6'b0, lz}, {m[63:13], |m[12:0]});
+  endfunction
+
+  function automatic logic [63:0] to_long(logic [31:0] a);
+    logic [63:0] m;
+    m = {1'b1, a[22:0], 40'b0} >> 6'(8'd190 - a[30:23]);
+    return a[30:23] < 127 ? 0 : a[30:23] > 189 ? 64'h8000_0000_0000_0000 : a[31] ? -m : m;
+  endfunction
+
   // The nearest integer, ties to even, or the next one below. Zeros keep their sign.
   function automatic logic [31:0] integral(logic [31:0] a, logic down);
     logic [4:0] places;  // bits behind the point

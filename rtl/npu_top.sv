@@ -61,13 +61,15 @@ module npu_top
 
   packet_t packet;
   logic enable, resetting, unit_rst, busy, irq, error, bus_idle, bus_error, matrix_busy;
-  logic start_vector, start_gemm, vector_done, gemm_done;
+  logic start_vector, start_gemm, vector_done, gemm_done, check_failed;
   logic [2:0] sources;
   logic [LINE_ADDR-1:0] ring;
   logic [31:0] ring_size, tail, head, retired;
   logic [7:0] error_code;
-  logic [ADDR_WIDTH-1:0] error_addr;
-  assign unit_rst = rst || resetting;
+  logic [ADDR_WIDTH-1:0] error_addr, bus_error_addr;
+  logic [31:0] check_position;
+  assign error_addr = bus_error ? bus_error_addr : ADDR_WIDTH'(check_position);
+  assign unit_rst   = rst || resetting;
 
   registers u_registers (
       .*,
@@ -97,6 +99,9 @@ module npu_top
       .packet,
       .sources,
       .done(vector_done),
+      .check_failed,
+      .check_position,
+      .bus_idle,
       .rd_valid(vec_rd_valid),
       .rd_ready,
       .rd_line(vec_rd_line),
@@ -138,6 +143,7 @@ module npu_top
       .wr_strb(vec_wr_valid ? vec_wr_strb : gemm_wr_strb),
       .idle(bus_idle),
       .error(bus_error),
+      .error_addr(bus_error_addr),
       .clear_error(resetting)
   );
 endmodule

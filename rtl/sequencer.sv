@@ -25,6 +25,7 @@ module sequencer
     output logic          start_vector,
     output logic          start_gemm,
     input  logic          unit_done,
+    input  logic          check_failed,
     input  logic          bus_idle,
     input  logic          bus_error,
 
@@ -46,12 +47,14 @@ module sequencer
   state_t state;
   logic   second;  // the line with the strides
   logic [31:0] available, slot;
-  logic is_sync, is_gemm, is_reduce;
+  logic is_sync, is_gemm, is_reduce, is_gather, is_scatter;
 
   assign available = tail - head;
   assign is_sync = packet.opcode == OP_SYNC;
   assign is_reduce = packet.opcode == OP_REDUCE;
   assign is_gemm = packet.opcode == OP_GEMM;
+  assign is_gather = packet.opcode == OP_GATHER;
+  assign is_scatter = packet.opcode == OP_SCATTER;
   assign busy = state != WAIT && state != STOPPED;
   assign error = state == STOPPED;
   assign rd_valid = state == ASK && available > 32'(second);
@@ -59,18 +62,20 @@ module sequencer
   assign rd_line = ring + LINE_ADDR'(slot);
 
   // ---- check ----
-  logic [2:0] arguments;  // of the operation
-  logic [3:0] touched;  // operands in memory
-  logic [7:0] wrong;
+  logic [ 2:0] arguments;  // of the operation
+  logic [ 3:0] touched;  // operands in memory
+  logic [ 7:0] wrong;
+  logic [31:0] width;  // of a GEMM's inputs
   always_comb begin
     case (packet.op)
-      VEC_MOV, VEC_RESIDUE, VEC_I2F, VEC_F2I, VEC_FLOOR, VEC_ROUND, VEC_SQRT: arguments = 3'b001;
+      VEC_MOV, VEC_RESIDUE, VEC_I2F, VEC_F2I, VEC_FLOOR, VEC_ROUND, VEC_SQRT, VEC_F2L, VEC_F2H, VEC_IOTA, VEC_CHECK:
+      arguments = 3'b001;
       VEC_FMA, VEC_SELECT: arguments = 3'b111;
       default: arguments = 3'b011;
     endcase
     sources = is_reduce ? 3'b001
-        : arguments & ~{|(packet.flags & FLAG_IMM_C), |(packet.flags & FLAG_IMM_B), |(packet.flags & FLAG_IMM_A)};
-    touched = is_gemm ? 4'b0111 : {sources, 1'b1};
+        : (is_gather ? 3'b110 : is_scatter ? 3'b111 : arguments) & ~{|(packet.flags & FLAG_IMM_C), |(packet.flags & FLAG_IMM_B), |(packet.flags & FLAG_IMM_A)};
+    touched = is_gemm ? 4'b0111 : {sources, 1'b1} | {2'b0, is_gather, 1'b0};
 
     wrong = ERROR_NONE;
     for (int i = 0; i < 4; i++) begin
@@ -82,18 +87,18 @@ module sequencer
       if (touched[i] && packet.kind[i] > TYPE_LAST) wrong = ERROR_OPCODE;
       if (packet.size[i] == 0) wrong = ERROR_SIZE;
     end
+    width = 32'(convert_pkg::width_of(packet.kind[1]));
     if (is_gemm) begin
-      logic [31:0] width;
-      width = 32'(convert_pkg::width_of(packet.kind[1]));
       if (packet.stride[1][3] != width && packet.stride[1][1] != width) wrong = ERROR_STRIDE;
       if (packet.stride[2][3] != width && packet.stride[2][2] != width) wrong = ERROR_STRIDE;
       if (packet.kind[1] != packet.kind[2]) wrong = ERROR_OPCODE;
       if (packet.kind[1] == TYPE_BF16 ? packet.kind[0] > TYPE_F16
           : packet.kind[1] != TYPE_I8 || packet.kind[0] != TYPE_I32)
         wrong = ERROR_OPCODE;
-    end else if (packet.op > VEC_LAST || (is_reduce && (arguments != 3'b011 || packet.op >= VEC_DIV)))
+    end else if (packet.op > VEC_LAST || (is_gather && packet.op != VEC_MOV) ||
+                 ((is_reduce || (is_scatter && packet.op != VEC_MOV)) && (arguments != 3'b011 || packet.op >= VEC_DIV)))
       wrong = ERROR_OPCODE;
-    if (packet.opcode > OP_GEMM) wrong = ERROR_OPCODE;
+    if (packet.opcode > OP_LAST) wrong = ERROR_OPCODE;
     if (is_sync) wrong = ERROR_NONE;
   end
 
@@ -132,6 +137,9 @@ module sequencer
         state <= WAIT;
         if (bus_error) begin
           error_code <= ERROR_BUS;
+          state <= STOPPED;
+        end else if (check_failed && !is_sync && !is_gemm) begin
+          error_code <= ERROR_CHECK;
           state <= STOPPED;
         end else begin
           head <= head + (is_sync ? 1 : 2);

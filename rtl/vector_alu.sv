@@ -20,10 +20,12 @@ module vector_alu
       for (int i = 0; i < LANES; i++) begin
         logic [31:0] x, y, z;
         logic none, swap;
+        logic [63:0] long;
         x = a[i];
         y = b[i];
         z = c[i];
         none = is_nan(x) | is_nan(y);
+        long = 0;
         swap = op == VEC_MIN ? less(y, x) : less(x, y);
         case (op)
           VEC_ADD: r[i] = add(x, y);
@@ -38,7 +40,7 @@ module vector_alu
           VEC_RESIDUE: r[i] = residue(x);
           VEC_I2F: r[i] = from_int(x);
           VEC_F2I: r[i] = to_int(x);
-          VEC_IADD: r[i] = x + y;
+          VEC_IADD, VEC_IOTA: r[i] = x + y;
           VEC_ISUB: r[i] = x - y;
           VEC_IMUL: r[i] = x * y;
           VEC_IEQ: r[i] = {31'b0, x == y};
@@ -52,6 +54,16 @@ module vector_alu
           VEC_ROUND: r[i] = integral(x, 0);
           VEC_SHL: r[i] = y > 31 ? 0 : x << y[4:0];
           VEC_SHR: r[i] = $signed(x) >>> (y > 31 ? 5'd31 : y[4:0]);
+          VEC_ULT: r[i] = {31'b0, x < y};
+          VEC_UMULH: begin
+            long = {32'b0, x} * {32'b0, y};
+            r[i] = long[63:32];
+          end
+          VEC_L2F: r[i] = from_long({y, x});
+          VEC_F2L, VEC_F2H: begin
+            long = to_long(x);
+            r[i] = op == VEC_F2L ? long[31:0] : long[63:32];
+          end
           default: r[i] = x;
         endcase
         if (i >= int'(keep_from)) r[i] = x;

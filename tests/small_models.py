@@ -93,6 +93,19 @@ def resnet18():
     return Classify(ResNet18(16, 10)), (torch.randint(10, (4,)), torch.randn(4, 3, 64, 64)), {}
 
 
+def resnet_block():
+    model = nn.Sequential(Block(4, 8, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+    return Classify(model), (torch.randint(5, (2,)), torch.randn(2, 4, 10, 10)), {}
+
+
+def padded_pool():
+    """Windows that overlap and reach over the edge."""
+    model = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.MaxPool2d(3, 2, 1), nn.AvgPool2d(3, 2, 1), nn.Flatten(), nn.Linear(64, 5)
+    )
+    return Classify(model), (torch.randint(5, (2,)), torch.randn(2, 1, 16, 16)), {}
+
+
 def vit():
     from transformers import ViTConfig, ViTForImageClassification
 
@@ -215,6 +228,15 @@ def qwen2():
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     return _decoder(Qwen2Config, Qwen2ForCausalLM, tie_word_embeddings=True)
+
+
+def qwen2_lora():
+    from peft import LoraConfig, get_peft_model
+
+    loss, inputs, named = qwen2()
+    options = LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=["q_proj", "v_proj"])
+    loss.model = get_peft_model(loss.model, options)
+    return loss, inputs, named
 
 
 def mamba():

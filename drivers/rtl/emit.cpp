@@ -71,14 +71,54 @@ View Lowering::contiguous(const Space& space, uint32_t type) {
   return view;
 }
 
-View Lowering::operand(uint32_t index, const Space& space, const int64_t* stride) {
+Space Lowering::varying(std::initializer_list<const View*> views) const {
+  Space space = space_;
+  for (int d = 0; d < space.rank; d++) {
+    bool moves = false;
+    for (const View* view : views) moves = moves || (!view->immediate && view->stride[d] != 0);
+    if (!moves) space.size[d] = 1;
+  }
+  return space;
+}
+
+View Lowering::contiguous_over(const Space& space, uint32_t type) {
+  View view = contiguous(space, type);
+  for (int d = 0; d < space.rank; d++)
+    if (space.size[d] == 1) view.stride[d] = 0;
+  return view;
+}
+
+View Lowering::materialize(const View& view) {
+  const View made = contiguous(space_, view.type <= TYPE_F16 ? TYPE_F32 : TYPE_I32);
+  vector(VEC_MOV, made, view);
+  return made;
+}
+
+// A packet has room for one immediate: others go through memory. 0 is one like any other.
+void Lowering::settle(View* sources, int count) {
+  const View* first = nullptr;
+  for (int i = 0; i < count; i++) {
+    if (!sources[i].immediate) continue;
+    if (!first) {
+      first = &sources[i];
+    } else if (sources[i].bits != first->bits) {
+      Space one;
+      const View cell = contiguous(one, TYPE_I32);
+      emit(OP_VECTOR, VEC_MOV, one, cell, sources[i]);
+      sources[i] = cell;
+    }
+  }
+}
+
+View Lowering::operand(uint32_t index, const Space& space, const int64_t* stride, int word, bool checked) {
   const npu_operand& o = command_.operands[index];
-  const int type = hardware_type(o.dtype);
+  const bool words = o.dtype == NPU_I64 || o.dtype == NPU_U32;
+  const int type = words ? static_cast<int>(TYPE_I32) : hardware_type(o.dtype);
   if (type < 0) throw Unsupported{std::string("operands of type ") + npu::dtype_name(o.dtype)};
   View view;
   view.type = static_cast<uint32_t>(type);
   if (o.flags & NPU_OPERAND_IMMEDIATE) throw Unsupported{"an immediate operand here"};
-  const int64_t width = type_width(view.type);
+  const int64_t width = npu::dtype_size(o.dtype);
   __int128 low = 0, high = 0;
   for (int d = 0; d < space.rank; d++) {
     const __int128 reach = static_cast<__int128>(space.size[d] - 1) * stride[d] * width;
@@ -91,6 +131,11 @@ View Lowering::operand(uint32_t index, const Space& space, const int64_t* stride
   }
   const __int128 first = static_cast<__int128>(o.addr) + low, bytes = high - low + width;
   uint64_t at = 0;
+  if (!checked) {
+    view.addr = (device_->memory->own(o.addr) + static_cast<uint64_t>(4 * word)) & ((uint64_t{1} << ADDR_WIDTH) - 1);
+    if (view.addr % type_width(view.type)) throw Unsupported{"an operand that is not aligned to its elements"};
+    return view;
+  }
   if (first < 0 || bytes > INT64_MAX ||
       !device_->memory->find(static_cast<npu_addr>(first), static_cast<uint64_t>(bytes), &at)) {
     char text[160];
@@ -98,8 +143,8 @@ View Lowering::operand(uint32_t index, const Space& space, const int64_t* stride
                   static_cast<unsigned long long>(o.addr));
     throw Refused{NPU_ERROR_ADDRESS, text};
   }
-  view.addr = at - static_cast<uint64_t>(static_cast<int64_t>(low));
-  if (view.addr % static_cast<uint64_t>(width)) throw Unsupported{"an operand that is not aligned to its elements"};
+  view.addr = at - static_cast<uint64_t>(static_cast<int64_t>(low)) + static_cast<uint64_t>(4 * word);
+  if (view.addr % type_width(view.type)) throw Unsupported{"an operand that is not aligned to its elements"};
   return view;
 }
 
@@ -115,7 +160,7 @@ void Lowering::emit(uint32_t opcode, uint32_t op, const Space& space, const View
     if (space.size[d] == 1 && !(opcode == OP_REDUCE && d == space.rank - 1)) continue;
     Dimension next{space.size[d], {}};
     for (int i = 0; i < 4; i++) next.stride[i] = views[i]->immediate ? 0 : views[i]->stride[d];
-    bool merge = !dims.empty() && opcode == OP_VECTOR && dims.back().size * next.size <= INT32_MAX;
+    bool merge = !dims.empty() && opcode != OP_REDUCE && dims.back().size * next.size <= INT32_MAX;
     for (int i = 0; merge && i < 4; i++) merge = dims.back().stride[i] == next.stride[i] * next.size;
     if (merge)
       next.size *= dims.back().size, dims.back() = next;
@@ -130,7 +175,7 @@ void Lowering::emit(uint32_t opcode, uint32_t op, const Space& space, const View
     packet.addr[i] = views[i]->addr;
     if (i > 0 && views[i]->immediate) {
       packet.flags |= static_cast<uint16_t>(FLAG_IMM_A << (i - 1));
-      packet.imm |= views[i]->bits;  // at most one that is not 0: see apply()
+      packet.imm |= views[i]->bits;  // one for all: see settle()
     }
   }
   const size_t outer = dims.size() > 4 ? dims.size() - 4 : 0;

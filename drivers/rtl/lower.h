@@ -39,6 +39,15 @@ struct View {
 
 View immediate(uint32_t bits);
 View number(float value);
+// An error that a CHECK packet may find: the text is made from the index as it was given.
+struct Check {
+  size_t packet;
+  npu_status status;
+  Space space;       // of the packet, row-major
+  View index, high;  // words
+  int64_t size;
+};
+
 int hardware_type(int dtype);  // of a storage type of the contract; -1: the NPU does not have it
 
 class Lowering {
@@ -47,6 +56,7 @@ class Lowering {
   Lowering(npu_device* device, const npu_command& command, const npu::Program* program, bool dry);
   void run();
   std::vector<Packet> packets;
+  std::vector<Check> checks;
 
  private:
   // ---- emit.cpp: packets ----
@@ -58,8 +68,14 @@ class Lowering {
   }
   uint64_t take_scratch(uint64_t bytes);
   View contiguous(const Space& space, uint32_t type);  // scratch, row-major
-  // An operand of the command over a space; `stride` is in elements. Throws if it leaves its allocation.
-  View operand(uint32_t index, const Space& space, const int64_t* stride);
+  // Scratch over the dimensions in which one of the views moves; stride 0 elsewhere.
+  Space varying(std::initializer_list<const View*> views) const;
+  View contiguous_over(const Space& space, uint32_t type);
+  View materialize(const View& view);     // all of space_, as f32 or i32 lie in a lane
+  void settle(View* sources, int count);  // a packet has room for one immediate
+  // An operand of the command over a space; `stride` is in elements. Throws if it leaves its allocation. An i64 has two
+  // words of i32; where accesses are masked or computed, addresses are not looked at here.
+  View operand(uint32_t index, const Space& space, const int64_t* stride, int word = 0, bool checked = true);
   View operand(uint32_t index) { return operand(index, space_, command_.operands[index].stride); }
 
   // ---- lower_copy.cpp ----
@@ -67,9 +83,17 @@ class Lowering {
 
   // ---- lower_program.cpp: MAP, REDUCE, and epilogues, whose `acc` is a view ----
   void lower_program(const View* acc);
+  struct Range {
+    int64_t least = INT32_MIN, most = INT32_MAX;
+    bool fits() const { return least >= INT32_MIN && most <= INT32_MAX; }
+  };
+  // An i64 is one lane where its range allows it; else it is wide and has its high word in `high`.
   struct Value {
     View view;
     int dtype = NPU_DTYPE_NONE;
+    Range range = {};
+    bool wide = false;
+    View high = {};
   };
   Value convert(const Value& value, int dtype);
   Value via(const Value& value, int storage, int dtype);
@@ -79,6 +103,7 @@ class Lowering {
   Value compute_integer(const npu_instr& in, const Value* v);
   Value apply(int dtype, uint32_t op, const View& a, const View& b = immediate(0), const View& c = immediate(0));
   Value invert(const Value& value);  // of a truth value
+  Value select(const Value& which, const Value& yes, const Value& no);
   void store(uint32_t operand, const Value& value, bool only);
   Value load_behind_stores(const npu_instr& in);
   void store_all();
@@ -88,14 +113,50 @@ class Lowering {
   };
   std::vector<Store> stores_;
 
+  // ---- lower_integer.cpp: i64, and what i32 shares with it ----
+  static Range range_of(const Value& value);
+  Value integer(int64_t value, int dtype = NPU_I64);
+  View high_word(const Value& value);
+  Value add(const Value& a, const Value& b);
+  Value subtract(const Value& a, const Value& b);
+  Value multiply(const Value& a, const Value& b);
+  Value less(const Value& a, const Value& b);
+  Value equal(const Value& a, const Value& b);
+  Value divide(int op, const Value& a, const Value& b);  // DIV, FLOORDIV, MOD, FMOD
+  Value words(int dtype, uint32_t op, const Value& a, const Value& b);
+  Value philox(const Value& seed, const Value& offset, const Value& subsequence, uint32_t word);
+  Value compute_long(const npu_instr& in, const Value* v);
+  Value convert_long(const Value& value, int dtype);
+
+  // ---- lower_address.cpp: coordinates, computed addresses, masks ----
+  Value coordinate(int dimension, int dtype);
+  Value check_index(const npu_instr& in, const Value& index, const Value& size);
+  void check(const Value& bad, npu_status status, const Value& index, int64_t size);
+  Value load(const npu_instr& in);
+  // Without an access outside the allocation or the operand's limit, or with packets that find out.
+  void guard(const npu_instr& in, const Value& offset, const Value& mask);
+  void store_at(const npu_instr& in, const Value& value);
+  Value mask_of(const npu_instr& in);
+  std::array<View, NPU_MAX_RANK> coordinates_;
+  std::array<bool, NPU_MAX_RANK> has_coordinate_ = {};
+
   // ---- lower_functions.cpp ----
   Value compute_function(const npu_instr& in, const Value* v);
   Value exp(const View& x);
   Value log(const View& x);
   Value tanh(const View& x);
 
+  // ---- lower_special.cpp ----
+  View horner(const View& x, std::initializer_list<float> coefficients);  // highest power first
+  Value sine(const View& x, bool cosine);
+  Value erf(const View& x);
+
   // ---- lower_reduce.cpp: over the last `inner_rank` dimensions ----
   Value fold(int kind, const Value& given);
+  Value sum_long(const Value& given);
+  Value fold_few(uint32_t op, const Value& given, int64_t inner);
+  Value masked(int kind, const Value& given, const Value& mask);
+  std::array<Value, NPU_MAX_TUPLE> arg_fold(int kind, const Value& given, const Value& index, const Value& mask);
   std::array<Value, NPU_MAX_TUPLE> welford(const Value& given);
 
   // ---- lower_matmul.cpp ----

@@ -34,10 +34,12 @@ void Lowering::lower_copy() {
       npu::store_value(&bits, result.dtype, npu::load_value(from, source.dtype, compute), compute);
   } else if (source.dtype != result.dtype) {
     const int from = npu::compute_dtype(source.dtype);
-    if (hardware_type(source.dtype) < 0 || hardware_type(result.dtype) < 0)
-      throw Unsupported{std::string("a conversion from ") + npu::dtype_name(source.dtype) + " to " +
-                        npu::dtype_name(result.dtype)};
-    store(0, {operand(1), from}, true);
+    Value value{operand(1), from};
+    if (from == NPU_I64) {
+      value.wide = true;
+      value.high = source.dtype == NPU_I64 ? operand(1, space_, source.stride, 1) : immediate(0);
+    }
+    store(0, value, true);
     return;
   }
   // Elements of eight bytes are pairs of four.

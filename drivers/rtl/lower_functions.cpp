@@ -103,6 +103,12 @@ Lowering::Value Lowering::compute_function(const npu_instr& in, const Value* v) 
       return log(a);
     case NPU_OP_TANH:
       return tanh(a);
+    case NPU_OP_SIN:
+      return sine(a, false);
+    case NPU_OP_COS:
+      return sine(a, true);
+    case NPU_OP_ERF:
+      return erf(a);
     case NPU_OP_FMIN:
     case NPU_OP_FMAX: {
       // A NaN loses: equal to itself is what is none.

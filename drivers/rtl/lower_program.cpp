@@ -1,8 +1,10 @@
 // Programs: one packet, or a few, for each instruction. Values between packets lie in scratch memory as f32 or i32;
 // truth values are i32, 0 or 1. All stores come last, so a program that works in place has read everything before.
+#include <algorithm>
 #include <cstring>
 
 #include "drivers/rtl/lower.h"
+#include "drivers/rtl/packet_model.h"
 #include "support/value.h"
 
 using namespace npu_hw;
@@ -17,46 +19,54 @@ constexpr uint32_t kSign = 0x80000000;
 }
 
 bool computes(int dtype) {
-  return dtype == NPU_F32 || dtype == NPU_I32 || dtype == NPU_BOOL;
+  return dtype == NPU_F32 || dtype == NPU_I32 || dtype == NPU_I64 || dtype == NPU_BOOL;
+}
+
+int arguments(uint32_t op) {
+  switch (op) {
+    case VEC_FMA:
+    case VEC_SELECT:
+      return 3;
+    case VEC_MOV:
+    case VEC_RESIDUE:
+    case VEC_I2F:
+    case VEC_F2I:
+    case VEC_F2L:
+    case VEC_F2H:
+    case VEC_FLOOR:
+    case VEC_ROUND:
+    case VEC_SQRT:
+      return 1;
+    default:
+      return 2;
+  }
 }
 
 }  // namespace
 
 Lowering::Value Lowering::scalar(npu_scalar bits, int dtype) {
   const npu::Value value = npu::scalar_value(bits, dtype);
+  if (dtype == NPU_I64) return integer(value.i);
   uint32_t pattern = static_cast<uint32_t>(value.u);
   if (dtype == NPU_F32) std::memcpy(&pattern, &value.f32, sizeof pattern);
   return {immediate(pattern), dtype};
 }
 
-// A packet has room for one immediate: a second one goes through memory.
+// What is the same for all points is computed here, by the model of packets, and what is the same along a dimension
+// once.
 Lowering::Value Lowering::apply(int dtype, uint32_t op, const View& a, const View& b, const View& c) {
-  const View* given[3] = {&a, &b, &c};
-  View sources[3];
-  bool taken = false;
-  for (int i = 0; i < 3; i++) {
-    sources[i] = *given[i];
-    if (!sources[i].immediate || sources[i].bits == 0) continue;
-    if (taken) {
-      Space one;
-      View cell = contiguous(one, TYPE_I32);
-      emit(OP_VECTOR, VEC_MOV, one, cell, sources[i]);
-      sources[i] = cell;
-    }
-    taken = true;
-  }
-  // An immediate 0 beside another one would take its value.
-  for (View& source : sources)
-    if (taken && source.immediate && source.bits == 0 &&
-        &source <= &sources[op == VEC_FMA || op == VEC_SELECT ? 2 : 1]) {
-      Space one;
-      View cell = contiguous(one, TYPE_I32);
-      emit(OP_VECTOR, VEC_MOV, one, cell, immediate(0));
-      source = cell;
-    }
-  const View result = contiguous(space_, dtype == NPU_F32 ? TYPE_F32 : TYPE_I32);
+  View sources[3] = {a, b, c};
+  const int count = arguments(op);
+  for (int i = count; i < 3; i++) sources[i] = immediate(0);
+  bool fixed = true;
+  for (const View& source : sources) fixed = fixed && source.immediate;
+  if (fixed) return {immediate(run_operation(op, a.bits, b.bits, c.bits)), dtype};
+  settle(sources, count);
+  for (int i = count; i < 3; i++) sources[i] = View();  // not looked at, and no immediate beside another one
+  const Space space = varying({&sources[0], &sources[1], &sources[2]});
+  const View result = contiguous_over(space, dtype == NPU_F32 ? TYPE_F32 : TYPE_I32);
   const size_t first = packets.size();
-  vector(op, result, sources[0], sources[1], sources[2]);
+  emit(OP_VECTOR, op, space, result, sources[0], sources[1], sources[2]);
   last_ = {first, packets.size(), op, result, sources[0], sources[1], sources[2]};
   return {result, dtype};
 }
@@ -65,11 +75,22 @@ Lowering::Value Lowering::invert(const Value& value) {
   return apply(NPU_BOOL, VEC_XOR, value.view, immediate(1));
 }
 
+Lowering::Value Lowering::select(const Value& which, const Value& yes, const Value& no) {
+  if (which.view.immediate) return which.view.bits ? yes : no;
+  const Range a = range_of(yes), b = range_of(no);
+  Value made = apply(yes.dtype, VEC_SELECT, which.view, yes.view, no.view);
+  made.range = {std::min(a.least, b.least), std::max(a.most, b.most)};
+  made.wide = yes.wide || no.wide;
+  if (made.wide) made.high = apply(NPU_I32, VEC_SELECT, which.view, high_word(yes), high_word(no)).view;
+  return made;
+}
+
 Lowering::Value Lowering::convert(const Value& value, int dtype) {
   if (value.dtype == dtype) return value;
   if (!computes(dtype) || !computes(value.dtype))
     throw Unsupported{std::string("a conversion from ") + npu::dtype_name(value.dtype) + " to " +
                       npu::dtype_name(dtype)};
+  if (dtype == NPU_I64 || value.dtype == NPU_I64) return convert_long(value, dtype);
   if (dtype == NPU_F32) return apply(dtype, VEC_I2F, value.view);
   if (dtype == NPU_BOOL) return invert(apply(dtype, value.dtype == NPU_F32 ? VEC_EQ : VEC_IEQ, value.view));
   if (value.dtype == NPU_F32) return apply(dtype, VEC_F2I, value.view);
@@ -78,12 +99,14 @@ Lowering::Value Lowering::convert(const Value& value, int dtype) {
 
 // As if stored as `storage` and loaded from it.
 Lowering::Value Lowering::via(const Value& value, int storage, int dtype) {
+  if (storage == NPU_I64) return convert(convert(value, NPU_I64), dtype);
   const int type = hardware_type(storage);
   if (type < 0) throw Unsupported{std::string("a cast through ") + npu::dtype_name(storage)};
   const Value exact = convert(value, npu::compute_dtype(storage));
   if (storage == exact.dtype) return convert(exact, dtype);  // it loses nothing there
-  View cell = contiguous(space_, static_cast<uint32_t>(type));
-  vector(VEC_MOV, cell, exact.view);
+  const Space space = varying({&exact.view});
+  const View cell = contiguous_over(space, static_cast<uint32_t>(type));
+  emit(OP_VECTOR, VEC_MOV, space, cell, exact.view);
   return convert({cell, exact.dtype}, dtype);
 }
 
@@ -172,13 +195,19 @@ Lowering::Value Lowering::compute_integer(const npu_instr& in, const Value* v) {
       return apply(dtype, VEC_SHL, a, b);
     case NPU_OP_SHR:
       return apply(dtype, VEC_SHR, a, b);
+    case NPU_OP_FMA:
+      return apply(dtype, VEC_IADD, apply(dtype, VEC_IMUL, a, b).view, v[2].view);
+    case NPU_OP_DIV:
+    case NPU_OP_FLOORDIV:
+    case NPU_OP_MOD:
+    case NPU_OP_FMOD:
+      return divide(in.op, v[0], v[1]);
     default:
       no_instruction(in);
   }
 }
 
 Lowering::Value Lowering::compute(const npu_instr& in) {
-  if (in.mask != NPU_NO_VALUE && in.op != NPU_OP_FOLD) throw Unsupported{"masks"};
   if (!computes(in.dtype)) no_instruction(in);
   const uint16_t ids[3] = {in.a, in.b, in.c};
   Value v[3];
@@ -194,15 +223,13 @@ Lowering::Value Lowering::compute(const npu_instr& in) {
       return scalar(dry_ ? npu_scalar{} : command_.params[in.imm], in.dtype);
     case NPU_OP_ACC:
       return {*acc_, in.dtype};
-    case NPU_OP_LOAD: {
-      const npu_operand& o = command_.operands[in.imm];
-      const int exact = npu::compute_dtype(o.dtype);
-      if (!(o.flags & NPU_OPERAND_IMMEDIATE)) return convert({operand(in.imm), exact}, in.dtype);
-      const npu::Value value = npu::load_value(&o.addr, o.dtype, in.dtype);
-      uint32_t pattern = static_cast<uint32_t>(value.u);
-      if (in.dtype == NPU_F32) std::memcpy(&pattern, &value.f32, sizeof pattern);
-      return {immediate(pattern), in.dtype};
-    }
+    case NPU_OP_LOAD:
+    case NPU_OP_LOAD_AT:
+      return load(in);
+    case NPU_OP_INDEX:
+      return coordinate(static_cast<int>(in.imm), in.dtype);
+    case NPU_OP_CHECK_INDEX:
+      return check_index(in, v[0], v[1]);
     case NPU_OP_SIZE: {
       npu_scalar bits;
       bits.i = command_.size[in.imm];
@@ -213,14 +240,22 @@ Lowering::Value Lowering::compute(const npu_instr& in) {
     case NPU_OP_CAST:
       return in.imm == NPU_DTYPE_NONE ? convert(v[0], in.dtype) : via(v[0], static_cast<int>(in.imm), in.dtype);
     case NPU_OP_WHERE:
-      return apply(in.dtype, VEC_SELECT, v[0].view, v[1].view, v[2].view);
+      return select(v[0], v[1], v[2]);
     default:
+      if (v[0].dtype == NPU_I64) return compute_long(in, v);
       return v[0].dtype == NPU_F32 ? compute_float(in, v) : compute_integer(in, v);
   }
 }
 
 void Lowering::store(uint32_t index, const Value& value, bool only) {
   const int storage = command_.operands[index].dtype;
+  if (storage == NPU_I64 || storage == NPU_U32) {
+    const Value exact = convert(value, NPU_I64);
+    vector(VEC_MOV, operand(index), exact.view);
+    if (storage == NPU_I64)
+      vector(VEC_MOV, operand(index, space_, command_.operands[index].stride, 1), high_word(exact));
+    return;
+  }
   if (hardware_type(storage) < 0) throw Unsupported{std::string("a store as ") + npu::dtype_name(storage)};
   const Value exact = convert(value, npu::compute_dtype(storage));
   const View result = operand(index);
@@ -238,15 +273,23 @@ void Lowering::store(uint32_t index, const Value& value, bool only) {
 void Lowering::store_all() {
   const Space all = space_;
   const uint64_t end = device_->scratch + device_->scratch_size;
+  const auto keep = [&](View& view) {
+    if (!view.immediate && view.addr >= end) view = apply(NPU_I32, VEC_MOV, view).view;
+  };
   for (const Store& one : stores_) {
-    Value& value = values_[one.in->a];
     space_ = one.space;
-    if (stores_.size() > 1 && !value.view.immediate && value.view.addr >= end)
-      value = apply(value.dtype, VEC_MOV, value.view);
+    for (uint16_t id : {one.in->a, one.in->b, one.in->mask})
+      if (stores_.size() > 1 && id != NPU_NO_VALUE) {
+        keep(values_[id].view);
+        if (values_[id].wide) keep(values_[id].high);
+      }
   }
   for (const Store& one : stores_) {
     space_ = one.space;
-    store(one.in->imm, values_[one.in->a], stores_.size() == 1);
+    if (one.in->op == NPU_OP_STORE_AT || one.in->mask != NPU_NO_VALUE)
+      store_at(*one.in, values_[one.in->a]);
+    else
+      store(one.in->imm, values_[one.in->a], stores_.size() == 1);
   }
   space_ = all;
 }
@@ -256,7 +299,8 @@ void Lowering::store_all() {
 Lowering::Value Lowering::load_behind_stores(const npu_instr& in) {
   for (const Store& one : stores_) {
     const npu_operand &stored = command_.operands[one.in->imm], &loaded = command_.operands[in.imm];
-    if (one.in->imm == in.imm && one.space.rank == space_.rank && in.mask == NPU_NO_VALUE)
+    if (one.in->imm == in.imm && one.space.rank == space_.rank && one.in->op == NPU_OP_STORE &&
+        one.in->mask == NPU_NO_VALUE && in.op == NPU_OP_LOAD && in.mask == NPU_NO_VALUE)
       return via(values_[one.in->a], stored.dtype, in.dtype);
     if (one.in->imm == in.imm || (stored.addr == loaded.addr && !(loaded.flags & NPU_OPERAND_IMMEDIATE)))
       throw Unsupported{"a load behind a store to the same memory"};
@@ -278,8 +322,15 @@ void Lowering::lower_program(const View* acc) {
         if (in.imm == NPU_SEGMENT_ROW) space_.rank -= command_.inner_rank;
         break;
       case NPU_OP_STORE:
-        if (in.mask != NPU_NO_VALUE) throw Unsupported{"masks"};
-        std::erase_if(stores_, [&](const Store& s) { return s.in->imm == in.imm && s.space.rank == space_.rank; });
+        if (in.mask == NPU_NO_VALUE)
+          std::erase_if(stores_, [&](const Store& s) { return s.in->imm == in.imm && s.space.rank == space_.rank; });
+        stores_.push_back({&in, space_});
+        break;
+      case NPU_OP_STORE_AT:
+        // Points come in order, with all their stores each.
+        for (const Store& s : stores_)
+          if (command_.operands[s.in->imm].addr == command_.operands[in.imm].addr)
+            throw Unsupported{"two stores of a program to one operand"};
         stores_.push_back({&in, space_});
         break;
       case NPU_OP_FOLD: {
@@ -288,21 +339,26 @@ void Lowering::lower_program(const View* acc) {
         if (kind == NPU_FOLD_WELFORD && in.b == NPU_NO_VALUE && in.mask == NPU_NO_VALUE) {
           members_[i] = welford(value);
         } else {
-          if (in.b != NPU_NO_VALUE) throw Unsupported{std::string("the fold ") + npu::fold_name(kind) + " of a tuple"};
-          if (in.mask != NPU_NO_VALUE) throw Unsupported{"masks"};
-          members_[i][0] = fold(kind, value);
+          const bool arg = kind == NPU_FOLD_ARGMAX || kind == NPU_FOLD_ARGMIN;
+          if (in.b != NPU_NO_VALUE && !arg)
+            throw Unsupported{std::string("the fold ") + npu::fold_name(kind) + " of a tuple"};
+          if (arg)
+            members_[i] = arg_fold(kind, value, values_[in.b], mask_of(in));
+          else
+            members_[i][0] = fold(kind, masked(kind, value, mask_of(in)));
         }
         values_[i] = members_[i][0];
         break;
       }
       case NPU_OP_LOAD:
+      case NPU_OP_LOAD_AT:
         values_[i] = load_behind_stores(in);
         break;
       default:
         values_[i] = compute(in);
     }
     // Of a value that is one per row, inner coordinates move nothing.
-    for (int d = space_.rank; d < NPU_MAX_RANK; d++) values_[i].view.stride[d] = 0;
+    for (int d = space_.rank; d < NPU_MAX_RANK; d++) values_[i].view.stride[d] = values_[i].high.stride[d] = 0;
   }
   space_ = all;
   store_all();

@@ -1,5 +1,6 @@
 // Folds: a REDUCE packet each, over values that lie row by row. The order is that of docs/isa.md; only Welford's mean
 // and variance are taken in two passes instead.
+#include <algorithm>
 #include <limits>
 
 #include "drivers/rtl/lower.h"
@@ -40,21 +41,90 @@ FoldOperation operation(int kind, int dtype) {
 
 }  // namespace
 
+// Few elements per row: an operation per element, for all rows at once, in the order of the packet.
+Lowering::Value Lowering::fold_few(uint32_t op, const Value& given, int64_t inner) {
+  const Space all = space_;
+  const int kept = all.rank - command_.inner_rank;
+  std::vector<View> lanes;
+  for (int64_t i = 0; i < inner; i++) {
+    View one = given.view;
+    int64_t rest = i;
+    for (int d = all.rank - 1; d >= kept; d--) {
+      one.addr += static_cast<uint64_t>(rest % all.size[d] * one.stride[d]);
+      rest /= all.size[d];
+    }
+    for (int d = kept; d < NPU_MAX_RANK; d++) one.stride[d] = 0;
+    lanes.push_back(one);
+  }
+  space_.rank = kept;
+  if (op == VEC_ADD)  // 0 + -0 is 0
+    for (View& lane : lanes) lane = apply(given.dtype, op, immediate(0), lane).view;
+  for (size_t apart = LANES / 2; apart; apart /= 2) {
+    for (size_t i = 0; i + apart < lanes.size(); i++)
+      lanes[i] = apply(given.dtype, op, lanes[i], lanes[i + apart]).view;
+    lanes.resize(std::min(lanes.size(), apart));
+  }
+  if (inner == 1) lanes[0] = apply(given.dtype, VEC_MOV, lanes[0]).view;
+  space_ = all;
+  return {lanes[0], given.dtype};
+}
+
+// In pieces of 16 bits, whose sums fit a lane; high words wrap as they should.
+Lowering::Value Lowering::sum_long(const Value& given) {
+  const Range piece{0, 0xffff};
+  const Value low = fold(NPU_FOLD_SUM, {apply(NPU_I64, VEC_AND, given.view, immediate(0xffff)).view, NPU_I64, piece});
+  const Value next =
+      fold(NPU_FOLD_SUM, {apply(NPU_I64, VEC_UMULH, given.view, immediate(0x10000)).view, NPU_I64, piece});
+  const Value top = fold(NPU_FOLD_SUM, {high_word(given), NPU_I32});
+  const Space all = space_;
+  space_.rank -= command_.inner_rank;
+  Value sum = add(low, multiply(next, integer(0x10000)));
+  sum.high = apply(NPU_I32, VEC_IADD, high_word(sum), top.view).view;
+  sum.wide = true;
+  for (int d = space_.rank; d < NPU_MAX_RANK; d++) sum.view.stride[d] = sum.high.stride[d] = 0;
+  space_ = all;
+  return sum;
+}
+
 Lowering::Value Lowering::fold(int kind, const Value& given) {
+  if (given.wide && kind != NPU_FOLD_SUM)
+    throw Unsupported{std::string("the fold ") + npu::fold_name(kind) + " of integers beyond 32 bits"};
   const FoldOperation how = operation(kind, given.dtype);
   const int kept = space_.rank - command_.inner_rank;
-  // The packet folds one dimension: the inner ones must be one in memory.
+  int64_t inner = 1, row_count = 1;
+  for (int d = 0; d < space_.rank; d++) (d < kept ? row_count : inner) *= space_.size[d];
+  Range range = range_of(given);
+  if (kind == NPU_FOLD_SUM || kind == NPU_FOLD_PROD) {
+    const __int128 least = static_cast<__int128>(std::min<int64_t>(range.least, 0)) * inner,
+                   most = static_cast<__int128>(std::max<int64_t>(range.most, 0)) * inner;
+    const bool fits = kind == NPU_FOLD_SUM && least >= INT32_MIN && most <= INT32_MAX;
+    if (given.dtype == NPU_I64 && (given.wide || !fits)) {
+      if (kind == NPU_FOLD_PROD || inner >= 1 << 15)
+        throw Unsupported{"products, and sums of 2^15 elements and more, of i64"};
+      return sum_long(given);
+    }
+    range = fits ? Range{static_cast<int64_t>(least), static_cast<int64_t>(most)} : Range{};
+  } else if (kind != NPU_FOLD_MAX && kind != NPU_FOLD_MIN) {
+    range = {};
+  }
   View source = given.view;
+  // REDUCE waits for its tree after each row.
+  if (!source.immediate && inner <= LANES && row_count >= inner) {
+    Value made = fold_few(how.op, given, inner);
+    made.range = range;
+    return made;
+  }
+  // The packet folds one dimension: the inner ones must be one in memory.
   bool together = !source.immediate;
-  int64_t inner = 1, step = 0;
+  int64_t length = 1, step = 0;
   for (int d = space_.rank - 1; d >= kept; d--) {
     if (space_.size[d] == 1) continue;
-    if (inner == 1) step = source.stride[d];
-    together = together && source.stride[d] == step * inner;
-    inner *= space_.size[d];
+    if (length == 1) step = source.stride[d];
+    together = together && source.stride[d] == step * length;
+    length *= space_.size[d];
   }
   if (!together) {
-    source = apply(given.dtype, VEC_MOV, source).view;
+    source = materialize(source);
     step = type_width(source.type);
   }
   Space rows = space_;
@@ -64,7 +134,51 @@ Lowering::Value Lowering::fold(int kind, const Value& given) {
   rows.size[rows.rank++] = inner;
   source.stride[kept] = step;
   emit(OP_REDUCE, how.op, rows, result, source, immediate(how.identity));
-  return {result, given.dtype};
+  return {result, given.dtype, range};
+}
+
+// Elements that are left out count as the identity.
+Lowering::Value Lowering::masked(int kind, const Value& given, const Value& mask) {
+  if (mask.view.immediate && mask.view.bits) return given;
+  const uint32_t identity = operation(kind, given.dtype).identity;
+  Value left_out{immediate(identity), given.dtype};
+  if (given.dtype == NPU_I64) left_out = integer(static_cast<int32_t>(identity));
+  if (given.dtype == NPU_I64 && kind != NPU_FOLD_SUM) throw Unsupported{"a masked fold of i64"};
+  return select(mask, given, left_out);
+}
+
+// The best value, then the lowest index where it is, then what exactly stood there (zeros have a sign).
+std::array<Lowering::Value, NPU_MAX_TUPLE> Lowering::arg_fold(int kind, const Value& given, const Value& index,
+                                                              const Value& mask) {
+  const int best_kind = kind == NPU_FOLD_ARGMAX ? NPU_FOLD_MAX : NPU_FOLD_MIN;
+  const Range places = range_of(index);
+  if (given.dtype == NPU_I64 || index.wide || places.most >= INT32_MAX)
+    throw Unsupported{std::string("the fold ") + npu::fold_name(kind) + " of integers beyond 32 bits"};
+  const View x = given.view;
+  const auto truth = [&](uint32_t op, const View& a, const View& b) { return apply(NPU_BOOL, op, a, b).view; };
+  const Value best = fold(best_kind, masked(best_kind, given, mask));
+  View hit;
+  if (given.dtype == NPU_F32)  // a NaN beats every number, and is no number's equal
+    hit = truth(VEC_OR, truth(VEC_EQ, x, best.view), truth(VEC_XOR, truth(VEC_EQ, x, x), immediate(1)));
+  else
+    hit = truth(VEC_IEQ, x, best.view);
+  hit = truth(VEC_AND, hit, mask.view);
+  const Value none = integer(INT32_MAX, NPU_I64);
+  Value at = fold(NPU_FOLD_MIN, select({hit, NPU_BOOL}, index, none));
+  const View there = truth(VEC_AND, hit, truth(VEC_IEQ, index.view, at.view));
+  Value value = fold(NPU_FOLD_OR, select({there, NPU_BOOL}, {x, NPU_I32}, integer(0, NPU_I32)));
+  if (!mask.view.immediate) {  // perhaps there was no element
+    const Space all = space_;
+    space_.rank -= command_.inner_rank;
+    const Value empty = apply(NPU_BOOL, VEC_IEQ, at.view, immediate(INT32_MAX));
+    at = select(empty, integer(-1), at);
+    value = select(empty, {immediate(operation(best_kind, given.dtype).identity), NPU_I32}, value);
+    for (Value* row : {&at, &value})
+      for (int d = space_.rank; d < NPU_MAX_RANK; d++) row->view.stride[d] = 0;
+    space_ = all;
+  }
+  at.range = {std::min<int64_t>(places.least, -1), places.most};
+  return {Value{value.view, given.dtype}, at};
 }
 
 // mean, sum of squared distances, count.

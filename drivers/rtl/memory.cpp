@@ -27,6 +27,17 @@ void Memory::info(uint64_t* free_bytes, uint64_t* total_bytes) {
   for (const auto& [at, length] : blocks_) *free_bytes -= length;
 }
 
+int Memory::around(npu_addr low, npu_addr high, npu_addr* start, uint64_t* size) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  int count = 0;
+  for (const auto& [at, length] : blocks_) {
+    const npu_addr first = window_ + at;
+    if (first > high || first + length <= low) continue;
+    if (count++ == 0) *start = first, *size = length;
+  }
+  return count;
+}
+
 bool Memory::find(npu_addr addr, uint64_t size, uint64_t* out) {
   const uint64_t at = addr - window_;
   std::lock_guard<std::mutex> lock(mutex_);

@@ -17,6 +17,9 @@ class Memory {
   npu_addr alloc(uint64_t size);  // 0: no room
   bool free(npu_addr addr);
   void info(uint64_t* free_bytes, uint64_t* total_bytes);
+  uint64_t own(npu_addr addr) const { return addr - window_; }  // the NPU's own address, whatever lies there
+  // How many live allocations have a part between these addresses (one is enough), and the first of them.
+  int around(npu_addr low, npu_addr high, npu_addr* start, uint64_t* size);
   // True if [addr, addr + size) lies inside one live allocation; `*out` is then the NPU's own address.
   bool find(npu_addr addr, uint64_t size, uint64_t* out);
 

@@ -65,12 +65,11 @@ void store(uint32_t type, unsigned char* to, uint32_t lane) {
   std::memcpy(to, &lane, type_width(type));
 }
 
-// f32 to i32 as the contract converts.
-uint32_t to_int(float value) {
-  npu::Value from{}, out{};
+// From f32 as the contract converts.
+uint64_t to_integer(float value, int dtype) {
+  npu::Value from{};
   from.f32 = value;
-  out = npu::convert(from, NPU_F32, NPU_I32);
-  return static_cast<uint32_t>(out.u);
+  return npu::convert(from, NPU_F32, dtype).u;
 }
 
 unsigned char* at(const Packet& p, unsigned char* memory, int operand, const uint32_t* index) {
@@ -87,15 +86,38 @@ uint32_t source(const Packet& p, unsigned char* memory, int operand, const uint3
 void run_vector(const Packet& p, unsigned char* memory) {
   const bool three = p.op == VEC_FMA || p.op == VEC_SELECT;
   const bool one = p.op == VEC_MOV || p.op == VEC_RESIDUE || p.op == VEC_I2F || p.op == VEC_F2I || p.op == VEC_FLOOR ||
-                   p.op == VEC_ROUND || p.op == VEC_SQRT;
+                   p.op == VEC_ROUND || p.op == VEC_SQRT || p.op == VEC_F2L || p.op == VEC_F2H || p.op == VEC_IOTA ||
+                   p.op == VEC_CHECK;
   uint32_t i[4];
   for (i[0] = 0; i[0] < p.size[0]; i[0]++)
     for (i[1] = 0; i[1] < p.size[1]; i[1]++)
       for (i[2] = 0; i[2] < p.size[2]; i[2]++)
         for (i[3] = 0; i[3] < p.size[3]; i[3]++) {
-          const uint32_t a = source(p, memory, kA, i), b = one ? 0 : source(p, memory, kB, i);
+          const uint32_t a = source(p, memory, kA, i);
+          const uint32_t b = p.op == VEC_IOTA ? i[3] : one ? 0 : source(p, memory, kB, i);
           const uint32_t c = three ? source(p, memory, kC, i) : 0;
           store(p.type(kResult), at(p, memory, kResult, i), run_operation(p.op, a, b, c));
+        }
+}
+
+// The element's address is that of the point and b elements further.
+void run_indexed(const Packet& p, unsigned char* memory) {
+  const int moved = p.opcode == OP_GATHER ? kA : kResult;
+  uint32_t i[4];
+  for (i[0] = 0; i[0] < p.size[0]; i[0]++)
+    for (i[1] = 0; i[1] < p.size[1]; i[1]++)
+      for (i[2] = 0; i[2] < p.size[2]; i[2]++)
+        for (i[3] = 0; i[3] < p.size[3]; i[3]++) {
+          const int64_t index = static_cast<int32_t>(source(p, memory, kB, i));
+          const bool taken = source(p, memory, kC, i) != 0;
+          unsigned char* element = at(p, memory, moved, i) + index * type_width(p.type(moved));
+          if (p.opcode == OP_GATHER) {
+            store(p.type(kResult), at(p, memory, kResult, i), taken ? load(p.type(kA), element) : 0);
+          } else if (taken) {
+            const uint32_t a = source(p, memory, kA, i);
+            store(p.type(kResult), element,
+                  p.op == VEC_MOV ? a : run_operation(p.op, load(p.type(kResult), element), a, 0));
+          }
         }
 }
 
@@ -169,8 +191,9 @@ uint32_t run_operation(uint32_t op, uint32_t a, uint32_t b, uint32_t c) {
     case VEC_I2F:
       return as_bits(static_cast<float>(static_cast<int32_t>(a)));
     case VEC_F2I:
-      return to_int(x);
+      return static_cast<uint32_t>(to_integer(x, NPU_I32));
     case VEC_IADD:
+    case VEC_IOTA:  // b is the coordinate
       return a + b;
     case VEC_ISUB:
       return a - b;
@@ -194,6 +217,16 @@ uint32_t run_operation(uint32_t op, uint32_t a, uint32_t b, uint32_t c) {
       return as_bits(std::floor(x));
     case VEC_ROUND:
       return as_bits(std::nearbyint(x));
+    case VEC_ULT:
+      return a < b;
+    case VEC_UMULH:
+      return static_cast<uint32_t>(uint64_t{a} * b >> 32);
+    case VEC_L2F:
+      return as_bits(static_cast<float>(static_cast<int64_t>(uint64_t{b} << 32 | a)));
+    case VEC_F2L:
+      return static_cast<uint32_t>(to_integer(x, NPU_I64));
+    case VEC_F2H:
+      return static_cast<uint32_t>(to_integer(x, NPU_I64) >> 32);
     case VEC_DIV:
       return as_bits(x / y);
     case VEC_SQRT:
@@ -211,6 +244,9 @@ void run_packet(const Packet& packet, unsigned char* memory) {
   switch (packet.opcode) {
     case OP_VECTOR:
       return run_vector(packet, memory);
+    case OP_GATHER:
+    case OP_SCATTER:
+      return run_indexed(packet, memory);
     case OP_REDUCE:
       return run_reduce(packet, memory);
     case OP_GEMM:

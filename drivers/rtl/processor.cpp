@@ -72,6 +72,9 @@ Failure Processor::why_stopped() {
   const std::string where = " in packet " + std::to_string(tag);
   reset();
   if (code == ERROR_BUS) return {NPU_ERROR_ADDRESS, "expected memory at " + hex(addr) + ", got a bus error" + where};
+  if (code == ERROR_CHECK)
+    return {NPU_ERROR_INDEX,
+            "expected nothing, got something found by a check at element " + std::to_string(addr) + where, tag, addr};
   return {NPU_ERROR_INTERNAL,
           std::string("the NPU expected ") + cause(code) + ", got error code " + std::to_string(code) + where};
 }

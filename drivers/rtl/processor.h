@@ -13,6 +13,8 @@ namespace rtl {
 struct Failure {
   npu_status status = NPU_OK;
   std::string text;
+  uint32_t packet = 0;  // the one that failed, and for a CHECK the element that it found
+  uint64_t element = 0;
 };
 
 class Processor {

@@ -21,6 +21,7 @@ void Lowering::run() {
       return lower_copy();
     case NPU_MAP:
     case NPU_REDUCE:
+    case NPU_SCATTER:
       return lower_program(nullptr);
     case NPU_MATMUL:
       return lower_matmul();
@@ -38,7 +39,8 @@ std::string what(const npu_command& command) {
 }
 
 // Lowers, or says why not.
-npu_status lower(npu_device* device, const npu_command* command, bool dry, std::vector<Packet>* out) {
+npu_status lower(npu_device* device, const npu_command* command, bool dry, std::vector<Packet>* out = nullptr,
+                 std::vector<Check>* checks = nullptr) {
   if (!device || !command) return error(NPU_ERROR_INVALID, "expected a command, got a null pointer");
   const npu_program* program = command->program;
   const npu_program_desc desc = program ? program->program.desc() : npu_program_desc{};
@@ -50,17 +52,40 @@ npu_status lower(npu_device* device, const npu_command* command, bool dry, std::
   for (int d = 0; d + command->inner_rank < command->rank; d++) no_rows |= command->size[d] == 0;
   if (empty && !dry && command->kind == NPU_REDUCE && !no_rows)
     return error(NPU_UNSUPPORTED, what(*command) + ": the NPU does not have folds over nothing");
-  if (empty && !dry) return lower(device, command, true, nullptr);  // nothing to do, if it can be done at all
+  if (empty && !dry) return lower(device, command, true);  // nothing to do, if it can be done at all
   try {
     Lowering lowering(device, *command, program ? &program->program : nullptr, dry);
     lowering.run();
     if (out) *out = std::move(lowering.packets);
+    if (checks) *checks = std::move(lowering.checks);
     return NPU_OK;
   } catch (const Unsupported& why) {
     return error(NPU_UNSUPPORTED, what(*command) + ": the NPU does not have " + why.text);
   } catch (const Refused& why) {
     return error(why.status, what(*command) + ": " + why.text);
   }
+}
+
+// What a CHECK packet found, from the words that are still in the NPU's memory.
+Failure explain(npu_device& device, const Check& check, const Failure& failure) {
+  int64_t coordinate[NPU_MAX_RANK] = {};
+  auto rest = static_cast<int64_t>(failure.element);
+  for (int d = check.space.rank - 1; d >= 0; d--) {
+    coordinate[d] = rest % check.space.size[d];
+    rest /= check.space.size[d];
+  }
+  const auto word = [&](const View& view) {
+    uint32_t bits = view.bits;
+    uint64_t addr = view.addr;
+    for (int d = 0; d < check.space.rank; d++) addr += static_cast<uint64_t>(coordinate[d] * view.stride[d]);
+    if (!view.immediate) device.processor->board().read_memory(&bits, addr, sizeof bits);
+    return bits;
+  };
+  const auto index = std::to_string(static_cast<int64_t>(uint64_t{word(check.high)} << 32 | word(check.index)));
+  const std::string size = check.size < 0 ? "its dimension" : std::to_string(check.size);
+  if (check.status == NPU_ERROR_INDEX)
+    return {check.status, "index " + index + " is out of bounds for dimension with size " + size};
+  return {check.status, "expected a computed address inside the operand, got element " + index + " of " + size};
 }
 
 }  // namespace
@@ -86,20 +111,25 @@ void destroy_program(npu_program* program) {
 }
 
 npu_status supports(npu_device* device, const npu_command* command) {
-  return lower(device, command, true, nullptr);
+  return lower(device, command, true);
 }
 
 npu_status submit(npu_stream* stream, const npu_command* command) {
   if (!stream) return error(NPU_ERROR_INVALID, "expected a stream, got a null pointer");
   npu_device* device = stream->device;
   std::vector<Packet> packets;
-  const npu_status status = lower(device, command, false, &packets);
+  std::vector<Check> checks;
+  const npu_status status = lower(device, command, false, &packets, &checks);
   if (status != NPU_OK || packets.empty()) return status;
-  device->give(stream, [device, name = what(*command), packets = std::move(packets)]() mutable {
-    Failure failure = device->processor->run(packets);
-    if (failure.status != NPU_OK) failure.text = name + ": " + failure.text;
-    return failure;
-  });
+  device->give(stream,
+               [device, name = what(*command), packets = std::move(packets), checks = std::move(checks)]() mutable {
+                 Failure failure = device->processor->run(packets);
+                 for (const Check& check : checks)
+                   if (failure.status == NPU_ERROR_INDEX && check.packet == failure.packet)
+                     failure = explain(*device, check, failure);
+                 if (failure.status != NPU_OK) failure.text = name + ": " + failure.text;
+                 return failure;
+               });
   return NPU_OK;
 }
 

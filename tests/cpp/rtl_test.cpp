@@ -56,6 +56,7 @@ Packet random_vector(Random& r, bool reduce) {
   p.opcode = reduce ? OP_REDUCE : OP_VECTOR;
   static const uint8_t folds[] = {VEC_ADD, VEC_MUL, VEC_MIN, VEC_MAX, VEC_IADD, VEC_IMAX, VEC_AND, VEC_OR, VEC_XOR};
   p.op = static_cast<uint8_t>(reduce ? folds[r.below(sizeof folds)] : r.below(VEC_SQRT + 1));
+  if (p.op == VEC_CHECK) p.op = VEC_MOV;
   p.imm = static_cast<uint32_t>(r.engine());
   if (reduce) p.imm = r.chance(50) ? 0 : 0x3f800000;
   for (int d = 0; d < 4; d++) p.size[d] = r.chance(40) ? 1 : 1 + r.below(d == 3 ? 70 : 4);
@@ -66,6 +67,37 @@ Packet random_vector(Random& r, bool reduce) {
     if (!reduce && i > 0 && r.chance(15)) p.flags |= static_cast<uint16_t>(FLAG_IMM_A << (i - 1));
   }
   if (reduce) p.stride[0][3] = 0;
+  return p;
+}
+
+// Areas are full of bits that would be indices of anywhere: those of an index become small numbers first, and the moved
+// operand lies in the middle of its area.
+Packet random_indexed(Random& r, unsigned char* memory) {
+  static const uint8_t updates[] = {VEC_MOV, VEC_MOV, VEC_ADD, VEC_MUL, VEC_MAX, VEC_IADD, VEC_IMIN, VEC_OR};
+  static const uint32_t indices[] = {TYPE_I32, TYPE_I16, TYPE_I8, TYPE_U8, TYPE_BOOL};
+  Packet p = random_vector(r, false);
+  p.opcode = static_cast<uint8_t>(r.chance(50) ? OP_GATHER : OP_SCATTER);
+  p.op = p.opcode == OP_GATHER ? static_cast<uint8_t>(VEC_MOV) : updates[r.below(sizeof updates)];
+  if (p.opcode == OP_GATHER) p.flags &= static_cast<uint16_t>(~FLAG_IMM_A);
+  p.set_type(kB, indices[r.below(5)]);
+  p.set_type(kC, r.chance(70) ? TYPE_BOOL : TYPE_I32);
+  p.imm = r.below(100);
+  for (int i = kB; i <= kC; i++) place(r, p, i, p.size, false);
+  const int moved = p.opcode == OP_GATHER ? kA : kResult;
+  p.addr[moved] += kArea / 4;
+  for (int d = 0; d < 4; d++)
+    if (r.chance(20)) p.stride[moved][d] = 0;  // many to one place
+  unsigned char* area = memory + kFirst + kB * kArea;
+  if (p.type(kB) == TYPE_I32)
+    for (uint64_t at = 0; at + 4 <= kArea; at += 4) {
+      const int32_t index = static_cast<int32_t>(r.below(400)) - 200;
+      std::memcpy(area + at, &index, 4);
+    }
+  if (p.type(kB) == TYPE_I16)
+    for (uint64_t at = 0; at < kArea; at += 2) area[at + 1] = static_cast<unsigned char>(r.chance(50) ? 0xff : 0);
+  area = memory + kFirst + kC * kArea;
+  for (uint64_t at = 0; at < kArea; at++)
+    if (p.type(kC) == TYPE_BOOL && r.chance(30)) area[at] = 0;
   return p;
 }
 
@@ -132,7 +164,13 @@ void random_packets(int count, uint64_t seed, uint64_t stall) {
     std::memcpy(&model[kFirst], bytes.data(), bytes.size());
     npu.board().write_memory(kFirst, bytes.data(), bytes.size());
     for (int i = 0; i < 25; i++, done++) {
-      std::vector<Packet> packets = {r.chance(20) ? random_gemm(r) : random_vector(r, r.chance(25))};
+      std::vector<Packet> packets;
+      if (r.chance(20)) {
+        packets = {random_indexed(r, model.data())};
+        npu.board().write_memory(kFirst, &model[kFirst], 4 * kArea);
+      } else {
+        packets = {r.chance(20) ? random_gemm(r) : random_vector(r, r.chance(25))};
+      }
       run_packet(packets[0], model.data());
       const Failure failure = npu.run(packets);
       CHECK(failure.status == NPU_OK, "packet %d of seed %llu: %s", done, static_cast<unsigned long long>(seed),
@@ -209,6 +247,10 @@ void errors_are_reported_and_survived() {
   expect("size", "error code 2", [](Packet& p) { p.size[3] = 0; });
   expect("alignment", "error code 3", [](Packet& p) { p.addr[kA] += 1; });
   expect("strides", "error code 4", [](Packet& p) { p.stride[kA][3] = 6; });
+  expect("gather with arithmetic", "error code 1", [](Packet& p) { p.opcode = OP_GATHER, p.op = VEC_ADD; });
+  expect("scatter with a quotient", "error code 1", [](Packet& p) { p.opcode = OP_SCATTER, p.op = VEC_DIV; });
+  expect("check", "found by a check at element 0",
+         [](Packet& p) { p.opcode = OP_VECTOR, p.op = VEC_CHECK, p.flags |= FLAG_IMM_A, p.imm = 1; });
   expect("read outside memory", "bus error", [](Packet& p) { p.addr[kA] = kMemory; });
   expect("write outside memory", "bus error", [](Packet& p) { p.addr[kResult] = kMemory + 4096; });
 }
