@@ -82,7 +82,7 @@ Lowering::Value Lowering::tanh(const View& x) {
   const View e = exp(f(VEC_ADD, size, size)).view;
   const View far = f(VEC_SUB, number(1), f(VEC_DIV, number(2), f(VEC_ADD, e, number(1))));
   const View is_far = apply(NPU_BOOL, VEC_LT, number(0.55f), size).view;
-  return {f(VEC_SELECT, is_far, f(VEC_OR, far, f(VEC_AND, x, immediate(kSign))), near), NPU_F32};
+  return {f(VEC_OR, f(VEC_SELECT, is_far, far, near), f(VEC_AND, x, immediate(kSign))), NPU_F32};
 }
 
 Lowering::Value Lowering::compute_function(const npu_instr& in, const Value* v) {

@@ -115,19 +115,15 @@ Lowering::Value Lowering::equal(const Value& a, const Value& b) {
 Lowering::Value Lowering::divide(int op, const Value& a, const Value& b) {
   const int dtype = a.dtype;
   const Range x = range_of(a), y = range_of(b);
-  if (a.wide || x.least == INT32_MIN || y.least != y.most || y.least < 0 || y.most > INT32_MAX)
+  if (a.wide || y.least != y.most || y.least < 0 || y.most > INT32_MAX)
     throw Unsupported{"a division of integers by other than a positive number of 31 bits, the same everywhere"};
   const int64_t d = y.least;
   if (d == 0) return integer(0, dtype);
   const auto word = [&](uint32_t p, const View& l, const View& r) { return apply(NPU_I32, p, l, r).view; };
   const bool floor = op == NPU_OP_FLOORDIV || op == NPU_OP_MOD;
-  // Of a negative number: floor(a / d) is ~(~a / d), and towards zero -(-a / d).
+  // Of a negative number floor(a / d) is ~(~a / d); towards zero it is one more, unless nothing is left.
   const View sign = x.least >= 0 ? immediate(0) : word(VEC_SHR, a.view, immediate(31));
-  View magnitude = a.view;
-  if (x.least < 0) {
-    magnitude = word(VEC_XOR, magnitude, sign);
-    if (!floor) magnitude = word(VEC_ISUB, magnitude, sign);
-  }
+  const View magnitude = x.least >= 0 ? a.view : word(VEC_XOR, a.view, sign);
   View q = magnitude;
   if (d > 1) {
     const int s = std::bit_width(static_cast<uint64_t>(d - 1));
@@ -135,13 +131,16 @@ Lowering::Value Lowering::divide(int op, const Value& a, const Value& b) {
     q = word(VEC_UMULH, magnitude, immediate(m));
     if (s > 1) q = word(VEC_SHR, q, immediate(static_cast<uint32_t>(s - 1)));
   }
-  if (x.least < 0) {
-    q = word(VEC_XOR, q, sign);
-    if (!floor) q = word(VEC_ISUB, q, sign);
+  if (x.least < 0) q = word(VEC_XOR, q, sign);
+  const View by = immediate(static_cast<uint32_t>(d));
+  View rest = word(VEC_ISUB, a.view, word(VEC_IMUL, q, by));
+  if (x.least < 0 && !floor) {
+    const View up = word(VEC_AND, sign, word(VEC_ILT, immediate(0), rest));
+    q = word(VEC_IADD, q, up);
+    rest = word(VEC_ISUB, rest, word(VEC_IMUL, up, by));
   }
   const auto down = [&](int64_t n) { return n / d - (floor && n % d < 0); };
   if (op == NPU_OP_DIV || op == NPU_OP_FLOORDIV) return {q, dtype, {down(x.least), down(x.most)}};
-  const View rest = word(VEC_ISUB, a.view, word(VEC_IMUL, q, immediate(static_cast<uint32_t>(d))));
   return {rest, dtype, {floor || x.least >= 0 ? 0 : 1 - d, floor || x.most > 0 ? d - 1 : 0}};
 }
 
