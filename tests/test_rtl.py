@@ -110,6 +110,61 @@ def test_softmax_norms_and_functions_run_on_the_npu(python):
     ).lines()
 
 
+def test_functions_stay_within_four_units_in_the_last_place(python):
+    python(
+        """
+        import math, torch, torch_npu
+        torch.manual_seed(0)
+        x = [torch.randn(500) * scale for scale in (1e-3, 1, 10, 1e3, 1e5, 1e10, 1e30)]
+        x += [torch.arange(1, 500) * math.pi / 2]
+        x += [torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 1e-40, 0.9, 4])]
+        x = torch.cat(x)
+        for name in ("sin", "cos", "erf", "tanh", "exp", "log"):
+            with torch_npu.fallback.mode("error"):
+                got = getattr(torch, name)(x.npu()).cpu()
+            true = getattr(torch, name)(x.double())
+            want = true.float()
+            number = ~want.isnan()
+            assert got.isnan().equal(~number), name
+            assert got.signbit()[number].equal(want.signbit()[number]), name
+            assert got.isinf().equal(want.isinf()), name
+            unit = want.abs().nextafter(torch.tensor(math.inf)) - want.abs()
+            finite = want.isfinite()
+            assert ((got - true).abs() / unit)[finite].max() <= 4, name
+        """,
+        TORCH_NPU_DRIVER=DRIVER,
+    ).lines()
+
+
+def test_integers_of_64_bits_indices_and_random_numbers(python):
+    python(
+        """
+        import pytest, torch, torch_npu
+        torch.manual_seed(0)
+        a, b = torch.randint(-(2**62), 2**62, (2, 30, 20))
+        i, x = torch.arange(-100, 100, dtype=torch.int32), torch.randn(7, 33)
+        with torch_npu.fallback.mode("error"):
+            for op in (torch.add, torch.sub, torch.mul, torch.lt, torch.eq, torch.maximum, torch.bitwise_and):
+                assert op(a.npu(), b.npu()).cpu().equal(op(a, b)), op
+            assert a.npu().sum(1).cpu().equal(a.sum(1))
+            assert a.npu().float().cpu().equal(a.float())
+            assert (x * 1e12).npu().long().cpu().equal((x * 1e12).long())
+            for by in (1, 2, 3, 7, 16, 100):
+                for op in (torch.floor_divide, torch.remainder, torch.fmod):
+                    assert op(i.npu(), by).cpu().equal(op(i, by)), (op, by)
+            assert x.npu().argmax(1).cpu().equal(x.argmax(1))
+            added = torch.zeros(5, 33).npu().index_add_(0, torch.tensor([4, 0, 4, 1, 4, 2, 0]).npu(), x.npu()).cpu()
+            torch.testing.assert_close(added, torch.zeros(5, 33).index_add_(0, torch.tensor([4, 0, 4, 1, 4, 2, 0]), x))
+            kept = torch.nn.functional.dropout(torch.ones(2000).npu(), 0.25) != 0
+            assert 0.7 < kept.float().mean().item() < 0.8
+        with pytest.raises(IndexError, match="index 99 is out of bounds for dimension with size 10"):
+            torch.nn.functional.embedding(torch.tensor([3, 99, 1]).npu(), torch.randn(10, 4).npu()).cpu()
+        assert (torch.ones(3).npu() + 1).cpu().equal(torch.full((3,), 2.0))
+        """,
+        TORCH_NPU_DRIVER=DRIVER,
+    ).lines()
+
+
 # Inference, then a training step of a model: answers, loss and new parameters against the CPU. Nothing may run on the
 # CPU, integers and masks included.
 TRAINING_STEP = """
@@ -131,8 +186,10 @@ TRAINING_STEP = """
         loss.backward()
         parameters = [p for p in network.parameters() if p.requires_grad]
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        make = {"sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2, eps=1e-3)}
-        make[sys.argv[2]](parameters).step()
+        if sys.argv[2] == "sgd":
+            torch.optim.SGD(parameters, lr=0.1, momentum=0.9).step()
+        else:
+            torch.optim.AdamW(parameters, lr=1e-2, eps=1e-3).step()
         trained += len(parameters)
     for want, got in zip(model.parameters(), on_npu.parameters()):
         assert got.device.type == "npu"

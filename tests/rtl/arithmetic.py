@@ -23,9 +23,9 @@ EDGES += [0x4EFFFFFF, 0x4F000000, 0xCF000000, 0x4F800000, 0x477FEFFF, 0x477FF000
 EDGES += [0x3F808000, 0x3F818000, 0x7F7F8000, 0x7F7F7FFF, 0x40200000, 0x40600000, 0xC0200000, 0x1F, 0x20, 0xFFFFFFFF]
 
 WIDTHS = {kind: {"F32": 4, "I32": 4, "I8": 1, "U8": 1, "BOOL": 1}.get(name, 2) for name, kind in TYPES.items()}
-ONE = {"MOV", "RESIDUE", "I2F", "F2I", "FLOOR", "ROUND", "SQRT"}
+ONE = {"MOV", "RESIDUE", "I2F", "F2I", "FLOOR", "ROUND", "SQRT", "F2L", "F2H"}
 TWO = {"ADD", "SUB", "MUL", "MIN", "MAX", "EQ", "LT", "LE", "DIV", "IADD", "ISUB", "IMUL", "IEQ", "ILT"}
-TWO |= {"AND", "OR", "XOR", "SHL", "SHR", "IMIN", "IMAX"}
+TWO |= {"AND", "OR", "XOR", "SHL", "SHR", "IMIN", "IMAX", "ULT", "UMULH", "L2F"}
 THREE = {"FMA", "SELECT"}
 # Operations that have a model below, and how many arguments they take.
 ARGUMENTS = {
@@ -90,6 +90,12 @@ def to_int(bits: np.ndarray) -> np.ndarray:
     return np.where(fits, whole, -(2**31)).astype(np.int64).astype(np.uint32)
 
 
+def to_long(bits: np.ndarray) -> np.ndarray:
+    value = f32(bits).astype(np.float64)
+    fits = np.abs(value) < 2.0**63
+    return np.where(fits, np.where(fits, value, 0).astype(np.int64), np.int64(-(2**63)))
+
+
 def load(kind: int, raw: np.ndarray) -> np.ndarray:
     """Storage values (in the low bits) to lanes."""
     raw = np.asarray(raw, np.uint32)
@@ -124,7 +130,7 @@ def store(kind: int, bits: np.ndarray) -> np.ndarray:
 def operate(op: int, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     name = NAMES[op]
     with np.errstate(all="ignore"):
-        if name.startswith("I") and name != "I2F" or name in ("AND", "OR", "XOR", "SHL", "SHR"):
+        if name.startswith("I") and name != "I2F" or name in ("AND", "OR", "XOR", "SHL", "SHR", "ULT", "UMULH"):
             return _integer(name, a, b)
         return _float(name, a, b, c)
 
@@ -146,6 +152,8 @@ def _integer(name: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         "SHR": lambda: sx >> shift,
         "IMIN": lambda: np.minimum(sx, sy),
         "IMAX": lambda: np.maximum(sx, sy),
+        "ULT": lambda: a < b,
+        "UMULH": lambda: a.astype(np.uint64) * b.astype(np.uint64) >> np.uint64(32),
     }
     return results[name]().astype(np.int64).astype(np.uint32)
 
@@ -169,6 +177,9 @@ def _float(name: str, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray
         "RESIDUE": lambda: np.where(np.isfinite(near), bits_of(x - near), 0),
         "I2F": lambda: bits_of(a.view(np.int32).astype(np.float32)),
         "F2I": lambda: to_int(a),
+        "L2F": lambda: bits_of((a.astype(np.int64) | b.astype(np.int64) << 32).astype(np.float32)),
+        "F2L": lambda: to_long(a) & 0xFFFFFFFF,
+        "F2H": lambda: to_long(a) >> 32 & 0xFFFFFFFF,
         "FLOOR": lambda: bits_of(np.floor(x)),
         "ROUND": lambda: bits_of(np.rint(x)),
         "DIV": lambda: bits_of(x / y),

@@ -62,7 +62,9 @@ async def packets_start_units_and_retire_or_stop_the_ring(dut):
     memory = random_memory(rng, (RING_AT + RING_LINES) * LINE)
     for _ in range(amount(12)):
         port = LineMemory(b, memory, writes=False)
-        quiet = dict(enable=0, ring=RING_AT, ring_size=RING_LINES, tail=0, unit_done=0, bus_idle=1, bus_error=0)
+        quiet = dict(
+            enable=0, ring=RING_AT, ring_size=RING_LINES, tail=0, unit_done=0, bus_idle=1, bus_error=0, check_failed=0
+        )
         await b.reset(**quiet, **port.inputs)
         head = retired = 0
         for _ in range(rng.randint(3, 12)):
@@ -71,6 +73,8 @@ async def packets_start_units_and_retire_or_stop_the_ring(dut):
             if packet.opcode != OPCODES["SYNC"] and rng.random() < 0.2:
                 code = spoil(rng, packet)
             bus_fails = code == ERRORS["NONE"] and rng.random() < 0.08
+            if code == ERRORS["NONE"] and not bus_fails and packet.opcode == OPCODES["VECTOR"] and rng.random() < 0.1:
+                code = ERRORS["CHECK"]  # found by the unit
             lines = len(packet.to_bytes()) // LINE
             await one_packet(b, port, packet, head, lines, retired, code, bus_fails)
             if code or bus_fails:
@@ -92,7 +96,7 @@ async def one_packet(b, port, packet, head, lines, retired, code, bus_fails):
     where = f"packet {packet}"
     # The doorbell may ring for the first line before the second one.
     tail, started, busy_for, irq = head + (1 if rng.random() < 0.3 else lines), 0, 0, 0
-    unit_done = bus_error = 0
+    unit_done = bus_error = check_failed = 0
     ring(port.memory, packet, head, tail - head)
     for wait in range(400):
         if wait == 20:
@@ -100,14 +104,20 @@ async def one_packet(b, port, packet, head, lines, retired, code, bus_fails):
             ring(port.memory, packet, head, lines)
         drain = rng.random() < 0.3
         await b.drive(
-            enable=1, tail=tail & 0xFFFFFFFF, unit_done=unit_done, bus_idle=drain, bus_error=bus_error, **port.before()
+            enable=1,
+            tail=tail & 0xFFFFFFFF,
+            unit_done=unit_done,
+            bus_idle=drain,
+            bus_error=bus_error,
+            check_failed=check_failed,
+            **port.before(),
         )
         port.after()
         irq += b.irq
         unit_done = 0
         if b.start_vector or b.start_gemm:
             started += 1
-            b.expect(code == 0 and not is_sync, f"{where}: expected no start")
+            b.expect(code in (0, ERRORS["CHECK"]) and not is_sync, f"{where}: expected no start")
             b.expect((b.start_vector, b.start_gemm) == (not is_gemm, is_gemm), f"{where}: the wrong unit was started")
             b.expect(b.packet == packet.to_int(), f"{where}: the unit sees another packet")
             if not is_gemm:
@@ -119,6 +129,7 @@ async def one_packet(b, port, packet, head, lines, retired, code, bus_fails):
             busy_for -= 1
             if busy_for == 0:
                 unit_done, bus_error = 1, int(bus_fails)
+                check_failed = int(code == ERRORS["CHECK"])
         if is_sync and bus_fails:
             bus_error = 1
         if b.error:

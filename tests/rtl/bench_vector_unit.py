@@ -1,9 +1,9 @@
-"""vector_unit: random VECTOR and REDUCE packets on a memory with pauses, byte for byte."""
+"""vector_unit: random VECTOR, REDUCE, GATHER and SCATTER packets on a memory with pauses, byte for byte."""
 
 import cocotb
 
 from tests.rtl.kit import Bench, LineMemory, amount, first_difference
-from tests.rtl.packets import random_memory, random_vector, run_packet
+from tests.rtl.packets import random_indexed, random_memory, random_vector, run_packet
 
 AREA = 1 << 14
 
@@ -13,15 +13,21 @@ async def vectors_and_reductions_change_memory_as_the_page_says(dut):
     b = Bench(dut, "vector_unit")
     memory = random_memory(b.rng, 4 * AREA)
     port = LineMemory(b, memory)
-    await b.reset(start=0, packet=0, sources=0, **port.inputs)
-    for _ in range(amount(45)):
+    await b.reset(start=0, packet=0, sources=0, bus_idle=1, **port.inputs)
+    for _ in range(amount(60)):
         b.stall = b.rng.choice([0.0, 0.1, 0.4])
-        packet = random_vector(b.rng, AREA, b.rng.random() < 0.3)
+        if b.rng.random() < 0.3:
+            packet = random_indexed(b.rng, AREA, memory)
+        else:
+            packet = random_vector(b.rng, AREA, b.rng.random() < 0.3)
         want = bytearray(memory)
         run_packet(packet, want)
         start = 1
         for _ in range(20000):
-            await b.drive(start=start, packet=packet.to_int(), sources=packet.sources(), **port.before())
+            inputs = port.before()
+            await b.drive(
+                start=start, packet=packet.to_int(), sources=packet.sources(), bus_idle=not port.asked, **inputs
+            )
             port.after()
             start, done = 0, b.done
             await b.edge()

@@ -58,10 +58,11 @@ class Packet:
         return (1 << ARGUMENTS.get(self.op, 2)) - 1
 
     def sources(self) -> int:
-        """A bit for each of a, b, c that VECTOR and REDUCE read from memory."""
+        """A bit for each of a, b, c that the vector unit reads by vectors; a GATHER's a it reads by elements."""
         if self.opcode == OPCODES["REDUCE"]:
             return 1
-        return self.arguments() & ~sum(1 << i for i, flag in enumerate(IMMEDIATE) if self.flags & flag)
+        wanted = {OPCODES["GATHER"]: 6, OPCODES["SCATTER"]: 7}.get(self.opcode, self.arguments())
+        return wanted & ~sum(1 << i for i, flag in enumerate(IMMEDIATE) if self.flags & flag)
 
 
 def _place(rng: random.Random, packet: Packet, operand: int, size: list[int], base: int) -> None:
@@ -96,6 +97,29 @@ def random_vector(rng: random.Random, area: int, reduce: bool = False, longest: 
             packet.flags |= IMMEDIATE[i - 1]
     if reduce:
         packet.stride[0][3] = 0
+    return packet
+
+
+def random_indexed(rng: random.Random, area: int, memory: bytearray) -> Packet:
+    """GATHER or SCATTER. Indices in memory are made small first; what they move lies in the middle of its area."""
+    packet = random_vector(rng, area, longest=40)
+    gather = rng.random() < 0.5
+    packet.opcode, moved = (OPCODES["GATHER"], 1) if gather else (OPCODES["SCATTER"], 0)
+    packet.op = 0 if gather else rng.choice([0, 0, *FOLDS])
+    if gather:
+        packet.flags &= ~FLAGS["IMM_A"]
+    packet.imm = rng.randrange(100)
+    packet.kinds[2] = TYPES[rng.choice(["I32", "I8", "U8", "BOOL"])]
+    packet.kinds[3] = TYPES[rng.choice(["BOOL", "I32"])]
+    for i in (2, 3):
+        _place(rng, packet, i, packet.size, i * area)
+    packet.addr[moved] += area // 4
+    packet.stride[moved] = [0 if rng.random() < 0.2 else stride for stride in packet.stride[moved]]
+    small = np.array([rng.randint(-200, 200) for _ in range(area // 4)], np.int32)
+    if packet.kinds[2] == TYPES["I32"]:
+        memory[2 * area : 3 * area] = small.tobytes()
+    if packet.kinds[3] == TYPES["I32"]:
+        memory[3 * area : 4 * area] = (small % 3).astype(np.int32).tobytes()
     return packet
 
 
@@ -161,6 +185,8 @@ def run_packet(packet: Packet, memory: bytearray) -> None:
         _run_reduce(packet, view)
     elif packet.opcode == OPCODES["GEMM"]:
         _run_gemm(packet, view)
+    elif packet.opcode in (OPCODES["GATHER"], OPCODES["SCATTER"]):
+        _run_indexed(packet, view)
 
 
 def _run_vector(packet: Packet, memory: np.ndarray) -> None:
@@ -171,6 +197,29 @@ def _run_vector(packet: Packet, memory: np.ndarray) -> None:
         else:
             values.append(np.full(packet.size, packet.imm, np.uint32))
     _write(memory, packet.kinds[0], _places(packet, 0, packet.size), operate(packet.op, *values))
+
+
+def _run_indexed(packet: Packet, memory: np.ndarray) -> None:
+    gather = packet.opcode == OPCODES["GATHER"]
+
+    def vector(i: int) -> np.ndarray:
+        if packet.flags & IMMEDIATE[i - 1]:
+            return np.full(packet.size, packet.imm, np.uint32)
+        return _read(memory, packet.kinds[i], _places(packet, i, packet.size))
+
+    moved = 1 if gather else 0
+    kind = packet.kinds[moved]
+    at = _places(packet, moved, packet.size) + vector(2).view(np.int32).astype(np.int64) * WIDTHS[kind]
+    taken = vector(3) != 0
+    if gather:
+        values = np.where(taken, _read(memory, kind, np.where(taken, at, 0)), np.uint32(0))
+        return _write(memory, packet.kinds[0], _places(packet, 0, packet.size), values)
+    for place, value in zip(at[taken], vector(1)[taken]):  # in order: one element may be met twice
+        here = np.array([place])
+        given = np.array([value], np.uint32)
+        _write(
+            memory, kind, here, given if packet.op == 0 else operate(packet.op, _read(memory, kind, here), given, given)
+        )
 
 
 def _run_reduce(packet: Packet, memory: np.ndarray) -> None:

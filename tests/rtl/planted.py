@@ -14,6 +14,7 @@ from tests.rtl.build import ROOT, build
 LEAVES = {
     "axi_port": ("wr_pending[wr_out[WW-1:0]]", "wr_pending[wr_in[WW-1:0]]"),
     "divider": ("{digits[i], 25'b0, rest[i] != 0}", "{digits[i], 26'b0}"),
+    "lane_access": ("width == 2 ? far << 1", "width == 2 ? far"),
     "lane_store": ("part[0] == end_byte[SHIFT]", "part[0] == (end_byte[SHIFT] && count > 2)"),
     "matrix_engine": ("keep = {32{!clear}}", "keep = {32{!clear || tile == 3}}"),
     "operand_lane": ("16'($signed(pair[7:0]))", "16'(pair[7:0])"),
