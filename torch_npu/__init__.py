@@ -31,6 +31,7 @@ __all__ = [
     "optimize_lora",
     "quantization",
     "verify",
+    "whatif",
 ]
 
 # The names by which other libraries call them; torch.ops.npu has the same ones (docs/fused-ops.md).
@@ -74,7 +75,7 @@ def _setup() -> None:
 def __getattr__(name: str):
     import importlib
 
-    if name in ("compile", "fallback", "native", "config", "npu", "optim", "quantization", "testing"):
+    if name in ("compile", "fallback", "native", "config", "npu", "optim", "quantization", "testing", "whatif"):
         return importlib.import_module(f"torch_npu.{name}")
     if name in _FUSED_OPS:
         import torch

@@ -132,6 +132,12 @@ CMODEL_OPTIONS = (
     ),
     Setting("threads", "number of cores", "Threads that work on one command.", "All cores."),
     Setting(
+        "chip",
+        "",
+        "A file that describes a chip: events report the time that it would take (docs/whatif.md).",
+        "Events report the host's time.",
+    ),
+    Setting(
         "inline_ns",
         "10000",
         "Commands estimated to be shorter run on the calling thread when their stream is idle; 0: never.",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <stdexcept>
 
 #include "drivers/cmodel/pool.h"
@@ -41,7 +42,22 @@ __attribute__((destructor)) void stop_threads() {
   stop_pool();
 }
 
+std::string file_text(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw std::invalid_argument("expected a file that can be read");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 }  // namespace
+
+Timing* open_timing() {
+  Instances& instances = Instances::get();
+  std::lock_guard<std::mutex> lock(instances.mutex);
+  npu_instance* first = nullptr;
+  for (npu_instance* instance : instances.open)
+    if (instance->timing && (!first || instance->number < first->number)) first = instance;
+  return first ? first->timing.get() : nullptr;
+}
 
 void set_error(const std::string& text) {
   const size_t n = std::min(text.size(), sizeof t_error - 1);
@@ -62,6 +78,13 @@ npu_status open_instance(const char* text, npu_instance** out) {
   auto instance = std::make_unique<npu_instance>();
   std::string why;
   if (!parse_options(text, &instance->options, &why)) return error(NPU_ERROR_INVALID, why);
+  if (!instance->options.chip.empty()) {
+    try {
+      instance->timing = std::make_unique<Timing>(npu::parse_chip(file_text(instance->options.chip)));
+    } catch (const std::invalid_argument& wrong) {
+      return error(NPU_ERROR_INVALID, "chip " + instance->options.chip + ": " + wrong.what());
+    }
+  }
   instance->devices.resize(instance->options.devices);
   if (instance->options.threads > 0) set_pool_threads(instance->options.threads);
   Instances& instances = Instances::get();

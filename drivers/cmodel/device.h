@@ -12,6 +12,7 @@
 #include "drivers/cmodel/memory.h"
 #include "drivers/cmodel/options.h"
 #include "drivers/cmodel/stream.h"
+#include "drivers/cmodel/timing.h"
 
 namespace cmodel {
 
@@ -25,7 +26,8 @@ npu_status error(npu_status status, const std::string& text);
 
 struct npu_instance {
   cmodel::Options options;
-  uint64_t number = 0;  // of this instance in the process
+  uint64_t number = 0;                     // of this instance in the process
+  std::unique_ptr<cmodel::Timing> timing;  // with option chip
   std::mutex mutex;
   std::vector<npu_device*> devices;  // by index; null where closed
 
@@ -76,6 +78,9 @@ struct npu_device {
 };
 
 namespace cmodel {
+
+// Of the first open instance that has one; null: none has.
+Timing* open_timing();
 
 // Entries of the driver's table, by file.
 npu_status open_instance(const char* options, npu_instance** out);

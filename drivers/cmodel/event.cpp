@@ -1,5 +1,7 @@
 // Events: a place in a stream's order, remembered as the number of the last work before it. A record costs no queue
 // entry unless the event takes times on a busy stream.
+#include <algorithm>
+
 #include "drivers/cmodel/device.h"
 
 namespace cmodel {
@@ -54,7 +56,9 @@ npu_status record_event(npu_event* event, npu_stream* stream) {
   {
     std::lock_guard<std::mutex> lock(stream->submit);
     const bool idle = stream->idle();
-    if (event->timing && idle) {
+    if (stream->device->instance->timing) {
+      time = static_cast<int64_t>(stream->predicted_ns);
+    } else if (event->timing && idle) {
       time = now_ns();
     } else if (event->timing) {
       stamp = std::make_shared<Stamp>(0);
@@ -80,6 +84,10 @@ npu_status wait_event(npu_stream* stream, npu_event* event) {
   if (!event || !stream) return null_event();
   if (event->device->instance != stream->device->instance)
     return error(NPU_ERROR_INVALID, "expected an event and a stream of one driver instance, got two instances");
+  if (stream->device->instance->timing) [[unlikely]] {
+    std::scoped_lock both(stream->submit, event->mutex);
+    stream->predicted_ns = std::max(stream->predicted_ns, static_cast<double>(event->time));
+  }
   Place place = place_of(event);
   if (place.reached() || place.stream.get() == stream) return NPU_OK;
   std::lock_guard<std::mutex> lock(stream->submit);

@@ -6,13 +6,17 @@
 #include <charconv>
 #include <cstdlib>
 #include <fstream>
+#include <stdexcept>
 #include <string_view>
+
+#include "support/spec.h"
 
 namespace cmodel {
 namespace {
 
 constexpr const char* kKeys =
-    "devices=N, memory=SIZE, base=ADDRESS, regions=NAME@ADDRESS+SIZE/..., mode=fast|exact, threads=N, inline_ns=N; "
+    "devices=N, memory=SIZE, base=ADDRESS, regions=NAME@ADDRESS+SIZE/..., mode=fast|exact, threads=N, inline_ns=N, "
+    "chip=FILE; "
     "SIZE may end in K, M, G or T";
 constexpr uint64_t kMinMemory = 1 << 20;
 constexpr uint64_t kMaxMemory = uint64_t{1} << 42;  // leaves room for ranges below the next device
@@ -112,11 +116,14 @@ bool check_regions(const Options& options, std::string* error) {
 bool parse_options(const char* text, Options* out, std::string* error) {
   uint64_t memory = 0, base = kDefaultBase;
   bool plain = false;  // memory= or base= given
-  std::string_view rest = text ? text : "";
-  while (!rest.empty()) {
-    const size_t colon = rest.find(':');
-    const std::string_view item = rest.substr(0, colon);
-    rest = colon == std::string_view::npos ? std::string_view() : rest.substr(colon + 1);
+  std::vector<std::string> parts;
+  try {
+    parts = npu::split_outside_brackets(text ? text : "", ':');
+  } catch (const std::invalid_argument& wrong) {
+    *error = wrong.what();
+    return false;
+  }
+  for (const std::string_view item : parts) {
     if (item.empty()) continue;
     const size_t equals = item.find('=');
     const std::string_view key = item.substr(0, equals);
@@ -151,6 +158,11 @@ bool parse_options(const char* text, Options* out, std::string* error) {
       wanted = "0 to 1000000000";
       good = number(value, &n) && n <= 1'000'000'000;
       out->inline_ns = static_cast<int64_t>(n);
+    } else if (key == "chip") {
+      wanted = "a file";
+      good = !value.empty();
+      const bool brackets = value.starts_with('[') && value.ends_with(']');
+      out->chip = brackets ? value.substr(1, value.size() - 2) : value;
     } else {
       *error = "expected an option of the C model (" + std::string(kKeys) + "), got \"" + std::string(item) + "\"";
       return false;

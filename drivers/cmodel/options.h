@@ -23,6 +23,7 @@ struct Options {
   bool exact = false;
   int threads = 0;  // 0: as the pool finds it
   int64_t inline_ns = 10'000;
+  std::string chip;  // file that describes a chip whose times events report; empty: the host's clock
 };
 
 // True, or false with one line in *error.

@@ -47,6 +47,7 @@ struct npu_stream : std::enable_shared_from_this<npu_stream> {
   // -- giving work: all with `submit` held --
   std::mutex submit;
   bool idle() const { return completed_.load(std::memory_order_acquire) == submitted_.load(std::memory_order_relaxed); }
+  double predicted_ns = 0;  // of the chip's clock (timing.h): when all that was given is done
   uint64_t submitted() const { return submitted_.load(std::memory_order_relaxed); }
   // Around work that runs on the calling thread. The stream is idle.
   void begin_inline() { submitted_.store(submitted() + 1, std::memory_order_relaxed); }

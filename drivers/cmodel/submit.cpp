@@ -200,7 +200,17 @@ npu_status submit(npu_stream* stream, const npu_command* command) {
   job.params = c.params;
   const int64_t cost = device->options.exact ? estimate_ns(job) * kExactFactor : estimate_ns(job);
 
+  npu::Work work;
+  Timing* const timing = device->instance->timing.get();
+  if (timing) [[unlikely]] {
+    npu_program_desc desc{};
+    if (c.program) desc = c.program->program->source.desc();
+    work = npu::work_of(c, c.program ? &desc : nullptr);
+  }
+
   std::lock_guard<std::mutex> lock(stream->submit);
+  if (timing) [[unlikely]]
+    stream->predicted_ns += timing->add(c.label, work);
   if (cost > device->options.inline_ns || !stream->idle()) return enqueue(*stream, c, job);
   stream->begin_inline();
   execute(*stream, job);

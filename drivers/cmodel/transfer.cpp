@@ -28,12 +28,20 @@ struct Transfer {
   uint64_t size;
   bool host_waits;  // pageable host memory: not needed any more on return
   bool stageable;
+  const char* label;
+  bool on_device = false;
 };
 
 npu_status give(npu_stream* stream, const Transfer& t) {
   uint64_t seq;
   {
     std::lock_guard<std::mutex> lock(stream->submit);
+    if (Timing* timing = stream->device->instance->timing.get()) [[unlikely]] {
+      npu::Work work;
+      work.kind = t.on_device ? uint8_t{NPU_COPY} : npu::Work::kTransfer;
+      work.bytes = static_cast<int64_t>(t.on_device ? 2 * t.size : t.size);
+      stream->predicted_ns += timing->add(t.label, work);
+    }
     const bool small = t.size / kBytesPerNs <= static_cast<uint64_t>(stream->device->options.inline_ns);
     if (stream->idle() && (small || t.host_waits)) {
       stream->begin_inline();
@@ -76,7 +84,7 @@ npu_status copy_to_device(npu_stream* stream, npu_addr dst, const void* src, uin
   status = locate(stream, "copy to device writes", dst, size, &to);
   if (status != NPU_OK) return status;
   const bool pageable = !(flags & NPU_COPY_PINNED);
-  return give(stream, {to, static_cast<const char*>(src), size, pageable, pageable});
+  return give(stream, {to, static_cast<const char*>(src), size, pageable, pageable, "host to device"});
 }
 
 npu_status copy_to_host(npu_stream* stream, void* dst, npu_addr src, uint64_t size, uint32_t flags) {
@@ -85,7 +93,7 @@ npu_status copy_to_host(npu_stream* stream, void* dst, npu_addr src, uint64_t si
   char* from;
   status = locate(stream, "copy to host reads", src, size, &from);
   if (status != NPU_OK) return status;
-  return give(stream, {static_cast<char*>(dst), from, size, !(flags & NPU_COPY_PINNED), false});
+  return give(stream, {static_cast<char*>(dst), from, size, !(flags & NPU_COPY_PINNED), false, "device to host"});
 }
 
 npu_status copy_on_device(npu_stream* stream, npu_addr dst, npu_addr src, uint64_t size) {
@@ -95,7 +103,7 @@ npu_status copy_on_device(npu_stream* stream, npu_addr dst, npu_addr src, uint64
   npu_status status = locate(stream, "copy on device writes", dst, size, &to);
   if (status == NPU_OK) status = locate(stream, "copy on device reads", src, size, &from);
   if (status != NPU_OK) return status;
-  return give(stream, {to, from, size, false, false});
+  return give(stream, {to, from, size, false, false, "copy on device", true});
 }
 
 }  // namespace cmodel

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "npu/runtime.h"
+#include "support/operand_shape.h"
 
 namespace npu {
 
@@ -27,9 +28,5 @@ using FindAllocation = std::function<Extent(npu_addr)>;
 
 // A region per operand that memory is touched for, clipped to its allocation; none for operands outside any.
 std::vector<Region> footprint(const npu_command& command, const npu_program_desc* program, const FindAllocation& find);
-
-// The extents that an operand's strides belong to: those of the index space, except for the inputs of products and the
-// results of SORT.
-void operand_shape(const npu_command& command, uint32_t operand, int64_t* size);
 
 }  // namespace npu

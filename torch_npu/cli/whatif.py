@@ -1,0 +1,156 @@
+"""python -m torch_npu whatif: what a script would take on a chip that need not exist, and what holds it back."""
+
+import argparse
+import html
+import json
+import math
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from torch_npu.cli.table import table
+
+COLORS = ("#023047", "#219ebc", "#fb8500", "#8ecae6", "#ffb703", "#6a994e", "#bc4749")
+
+
+def add(commands) -> None:
+    parser = commands.add_parser(
+        "whatif",
+        help="predict a script's time on a chip, and what to improve",
+        description="Runs a script on the C model and computes what its commands would take on the chip of a text file "
+        "(docs/whatif.md). Prints the bottleneck, the ops that take longest and what other sizes would give.",
+    )
+    parser.add_argument(
+        "--sweep", action="append", metavar="KEY=V,V", help="values of a key to compare; may be repeated"
+    )
+    parser.add_argument("--plot", metavar="FILE.svg", help="draw the comparison")
+    parser.add_argument("--top", type=int, default=12, help="ops to print (12)")
+    parser.add_argument("--json", action="store_true", help="for programs; the script's own output goes to stderr")
+    parser.add_argument("chip", help="the chip's description: chip.toml")
+    parser.add_argument("script")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the script")
+    parser.set_defaults(run=run)
+
+
+def parse_sweep(texts: list[str]) -> list[tuple[str, list[float]]]:
+    out = []
+    for text in texts:
+        key, equals, values = text.partition("=")
+        try:
+            out.append((key.strip(), [float(v) for v in values.split(",")]))
+        except ValueError:
+            raise ValueError(f"expected --sweep KEY=NUMBER,NUMBER,..., got {text!r}") from None
+    return out
+
+
+def run(options) -> int:
+    from torch_npu import whatif
+    from torch_npu.cli import script
+
+    try:
+        chip = Path(options.chip).read_text()
+        changes = parse_sweep(options.sweep) if options.sweep else whatif.usual_changes(chip)
+    except (OSError, ValueError) as error:
+        print(f"{options.chip}: {error}" if isinstance(error, OSError) else error, file=sys.stderr)
+        return 2
+    if options.plot and not options.plot.endswith(".svg"):
+        print(f"expected a plot file ending in .svg, got {options.plot}", file=sys.stderr)
+        return 2
+    if problem := script.check(options.script, f"cmodel:chip=[{Path(options.chip).resolve()}]"):
+        print(problem, file=sys.stderr)
+        return 2
+    stdout, begin = sys.stdout, time.perf_counter()
+    if options.json:
+        sys.stdout = sys.stderr
+    try:
+        status, error = script.run(options.script, options.arguments)
+    finally:
+        sys.stdout = stdout
+    wall = time.perf_counter() - begin
+    if error:
+        traceback.print_exception(error)
+    facts = whatif.prediction()
+    try:
+        swept = whatif.sweep(chip, changes)
+    except ValueError as wrong:
+        print(wrong, file=sys.stderr)
+        return 2
+    if options.plot:
+        Path(options.plot).write_text(svg(swept, whatif.milliseconds(facts), f"{options.script} on {facts['chip']}"))
+    if options.json:
+        print(json.dumps({**facts, "milliseconds": whatif.milliseconds(facts), "wall_seconds": wall, "sweep": swept}))
+    else:
+        show(facts, swept, wall, options.top)
+    return int(bool(status))
+
+
+def show(facts: dict, swept: dict, wall: float, top: int) -> None:
+    from torch_npu.whatif import PARTS, milliseconds
+
+    total = facts["cycles"] or 1
+    print(
+        f"\n{facts['chip']}: {milliseconds(facts):.3f} ms for {facts['count']} commands at {facts['clock_mhz']:g} MHz"
+    )
+    print(f"(the C model and the script took {wall:.2f} s here)")
+    shares = ", ".join(f"{part} {facts[part] / total:.0%}" for part in PARTS)
+    print(f"bottleneck: {facts['bound']} (of all cycles: {shares}; parts may run side by side)\n")
+    rows = sorted(facts["rows"], key=lambda row: -row["cycles"])
+    cells = [
+        (
+            row["op"] or "?",
+            row["kind"],
+            row["count"],
+            f"{row['cycles']:.0f}",
+            f"{row['cycles'] / total:.1%}",
+            row["bound"],
+        )
+        for row in rows[:top]
+    ]
+    print(table(("op", "command", "calls", "cycles", "share", "bound"), cells))
+    if len(rows) > top:
+        rest = sum(row["cycles"] for row in rows[top:])
+        print(f"... and {len(rows) - top} more with {rest / total:.1%}")
+    if swept:
+        print("\nwith another")
+    for key, pairs in swept.items():
+        print(f"  {key:20}", "   ".join(f"{value:g}: {ms:.3f} ms" for value, ms in pairs))
+
+
+def svg(swept: dict, now: float, title: str) -> str:
+    """One line per key: the predicted time over the value, relative to the chip's own."""
+    width, height, left, top, bottom = 760, 420, 60, 60, 40
+    points = {}
+    for key, pairs in swept.items():
+        middle = min(pairs, key=lambda p: abs(math.log(p[1] / now)) if p[1] > 0 and now > 0 else 0)[0] or 1
+        points[key] = [(value / middle, ms / now if now else 1) for value, ms in pairs if value > 0]
+    xs = [x for line in points.values() for x, _ in line] or [1]
+    ys = [y for line in points.values() for _, y in line] or [1]
+    low_x, high_x = math.log2(min(xs)) - 0.1, math.log2(max(xs)) + 0.1
+    low_y, high_y = min(0.5, *ys) * 0.9, max(1.5, *ys) * 1.1
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        across = left + (width - left - 180) * (math.log2(x) - low_x) / (high_x - low_x)
+        return across, top + (height - top - bottom) * (high_y - y) / (high_y - low_y)
+
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
+        f'font-size="12"><rect width="{width}" height="{height}" fill="white"/>',
+        f'<text x="10" y="20" font-size="15">{html.escape(title)}: {now:.3f} ms</text>',
+        '<text x="10" y="38">time relative to the chip as described, over each size relative to its own</text>',
+    ]
+    for exponent in range(math.ceil(low_x), math.floor(high_x) + 1):
+        x, _ = place(2.0**exponent, 1)
+        out.append(f'<line x1="{x:.1f}" y1="{top}" x2="{x:.1f}" y2="{height - bottom}" stroke="#ddd"/>')
+        out.append(f'<text x="{x:.1f}" y="{height - bottom + 16}" text-anchor="middle">{2.0**exponent:g}x</text>')
+    for tick in (0.25, 0.5, 1, 1.5, 2, 3, 4, 6, 8):
+        if low_y <= tick <= high_y:
+            _, y = place(1, tick)
+            out.append(f'<line x1="{left}" y1="{y:.1f}" x2="{width - 180}" y2="{y:.1f}" stroke="#ddd"/>')
+            out.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{tick:g}</text>')
+    for i, (key, line) in enumerate(points.items()):
+        color = COLORS[i % len(COLORS)]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*p) for p in line))
+        out.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>')
+        out.append(f'<text x="{width - 170}" y="{top + 18 * i + 10}" fill="{color}">{html.escape(key)}</text>')
+    return "\n".join([*out, "</svg>\n"])
