@@ -77,7 +77,8 @@ def run(options) -> int:
         print(wrong, file=sys.stderr)
         return 2
     if options.plot:
-        Path(options.plot).write_text(svg(swept, whatif.milliseconds(facts), f"{options.script} on {facts['chip']}"))
+        title = f"{Path(options.script).name} on {facts['chip']}"
+        Path(options.plot).write_text(svg(swept, whatif.flat(chip), whatif.milliseconds(facts), title))
     if options.json:
         print(json.dumps({**facts, "milliseconds": whatif.milliseconds(facts), "wall_seconds": wall, "sweep": swept}))
     else:
@@ -117,13 +118,13 @@ def show(facts: dict, swept: dict, wall: float, top: int) -> None:
         print(f"  {key:20}", "   ".join(f"{value:g}: {ms:.3f} ms" for value, ms in pairs))
 
 
-def svg(swept: dict, now: float, title: str) -> str:
+def svg(swept: dict, own: dict, now: float, title: str) -> str:
     """One line per key: the predicted time over the value, relative to the chip's own."""
     width, height, left, top, bottom = 760, 420, 60, 60, 40
     points = {}
     for key, pairs in swept.items():
-        middle = min(pairs, key=lambda p: abs(math.log(p[1] / now)) if p[1] > 0 and now > 0 else 0)[0] or 1
-        points[key] = [(value / middle, ms / now if now else 1) for value, ms in pairs if value > 0]
+        unit = own.get(key) or pairs[0][0] or 1
+        points[key] = [(value / unit, ms / now if now else 1) for value, ms in pairs if value > 0]
     xs = [x for line in points.values() for x, _ in line] or [1]
     ys = [y for line in points.values() for _, y in line] or [1]
     low_x, high_x = math.log2(min(xs)) - 0.1, math.log2(max(xs)) + 0.1
