@@ -14,6 +14,7 @@ __all__ = [
     "add_driver",
     "compile",
     "config",
+    "debug",
     "drivers",
     "fallback",
     "include_path",
@@ -75,7 +76,18 @@ def _setup() -> None:
 def __getattr__(name: str):
     import importlib
 
-    if name in ("compile", "fallback", "native", "config", "npu", "optim", "quantization", "testing", "whatif"):
+    if name in (
+        "compile",
+        "debug",
+        "fallback",
+        "native",
+        "config",
+        "npu",
+        "optim",
+        "quantization",
+        "testing",
+        "whatif",
+    ):
         return importlib.import_module(f"torch_npu.{name}")
     if name in _FUSED_OPS:
         import torch

@@ -35,6 +35,20 @@ VARIABLES = (
         "Work is asynchronous; a failure surfaces at the next synchronisation and names the op.",
     ),
     Setting(
+        "TORCH_NPU_DEBUG",
+        "0",
+        "`1`: a line per op on stderr that says where it ran; `2`: and every transfer; `3`: and every call of the "
+        "driver. `torch_npu.debug` does the same for a part of a program.",
+        "No log.",
+    ),
+    Setting(
+        "TORCH_NPU_DEBUG_FORMAT",
+        "text",
+        "`json`: one JSON object per line instead.",
+        "Text for people, in colours on a terminal unless `NO_COLOR` is set.",
+    ),
+    Setting("TORCH_NPU_DEBUG_FILE", "", "The debug log is appended to this file.", "It goes to stderr."),
+    Setting(
         "PYTORCH_ALLOC_CONF",
         "",
         "The caching allocator's settings, `key:value` pairs separated by commas; the keys are below. "

@@ -14,6 +14,7 @@
 #include "csrc/aten/fallback.h"
 #include "csrc/aten/nest.h"
 #include "csrc/aten/staging.h"
+#include "csrc/core/debug.h"
 #include "support/driver_table.h"
 #include "support/reference.h"
 
@@ -258,6 +259,7 @@ std::vector<int> CompiledKernel::written() const {
 
 void CompiledKernel::run_on_host(const npu_command& command, const at::Tensor* const* tensors) const {
   fallback::note(std::string("compiled::") + command.label);
+  const debug::FallbackScope logged(command.label);
   struct Image {
     npu_addr begin;
     std::vector<char> bytes;

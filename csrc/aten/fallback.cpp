@@ -15,6 +15,7 @@
 #include "csrc/aten/registration.h"
 #include "csrc/aten/staging.h"
 #include "csrc/aten/storage.h"
+#include "csrc/core/debug.h"
 #include "csrc/core/device.h"
 
 namespace torch_npu {
@@ -68,6 +69,7 @@ class HostCall {
     find_device();
     const std::string name = c10::toString(schema_.operator_name());
     fallback::check(name);
+    const debug::FallbackScope logged(name);
     bring_tensors();
     replace_arguments();
     call();  // may refuse its arguments, in PyTorch's words

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "csrc/core/driver_watch.h"
 #include "support/driver_library.h"
 #include "support/spec.h"
 
@@ -80,8 +81,9 @@ LoadedDriver load_one(const std::string& entry, const std::string& source) {
   driver.path = path_of(driver.name, source);
 
   std::string problem;
-  driver.api = npu::load_library(driver.path, &problem);
-  if (!driver.api) fail("driver " + in_quotes(driver.name) + " " + problem);
+  const npu_driver* table = npu::load_library(driver.path, &problem);
+  if (!table) fail("driver " + in_quotes(driver.name) + " " + problem);
+  driver.api = watchable(table);
   if (driver.api->open(driver.options.c_str(), &driver.instance) != NPU_OK) {
     fail("driver " + in_quotes(driver.name) + " could not be started" +
          (driver.options.empty() ? "" : " with options " + in_quotes(driver.options)) + ": " + text_of(*driver.api));

@@ -1,11 +1,17 @@
 // What the files of csrc/core need of each other and nobody else does.
 #pragma once
+#include <c10/core/Stream.h>
+
+#include <optional>
+
 #include "csrc/core/device.h"
 
 namespace torch_npu {
 
 // stream.cpp: makes the default stream of a device that is being opened.
 void open_streams(Device& device);
+// stream.cpp: which of ours a driver's stream is, on whatever device.
+std::optional<c10::Stream> find_stream(const npu_stream* handle);
 // allocator.cpp: makes its memory cache.
 void open_memory(Device& device);
 // launch.cpp: reads TORCH_NPU_BLOCKING, once.

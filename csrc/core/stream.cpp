@@ -164,6 +164,15 @@ c10::Stream stream_of_handle(c10::DeviceIndex device, const npu_stream* handle) 
   return stream_with_id(device, 0);
 }
 
+std::optional<c10::Stream> find_stream(const npu_stream* handle) {
+  for (c10::DeviceIndex index = 0; index < device_count(); ++index) {
+    if (!is_opened(index)) continue;
+    const c10::Stream stream = stream_of_handle(index, handle);
+    if (stream.id() != 0 || handle == g_default_streams[index]) return stream;
+  }
+  return std::nullopt;
+}
+
 bool query_stream(c10::Stream stream) {
   check_npu(stream);
   if (!is_opened(stream.device_index()) && !is_in_bad_fork()) return true;

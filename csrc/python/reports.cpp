@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
 
+#include "csrc/core/debug.h"
 #include "csrc/core/launch.h"
 #include "csrc/core/traffic.h"
 #include "csrc/python/bindings.h"
@@ -11,6 +12,18 @@
 namespace py = pybind11;
 
 namespace torch_npu {
+namespace {
+
+void enable_debug(int level, bool json, const std::string& file, std::optional<bool> color) {
+  debug::Options options;
+  options.level = level;
+  options.format = json ? debug::Format::Json : debug::Format::Text;
+  options.file = file;
+  if (color) options.color = *color ? debug::Color::Always : debug::Color::Never;
+  debug::enable(options);
+}
+
+}  // namespace
 
 void bind_reports(py::module_& m) {
   m.def("fallback_counts", [] { return fallback::counts(); });
@@ -32,6 +45,9 @@ void bind_reports(py::module_& m) {
   m.def("native_counts", [] { return native_counts(); });
   m.def("native_bytes", [] { return native_bytes(); });
   m.def("native_reset", [] { reset_native_counts(); });
+  m.def("debug_enable", torch::wrap_pybind_function(&enable_debug));
+  m.def("debug_disable", [] { debug::disable(); });
+  m.def("debug_level", [] { return debug::level(); });
   m.def("is_blocking", [] { return is_blocking(); });
   m.def("set_blocking", [](bool on) { set_blocking(on); });
 }

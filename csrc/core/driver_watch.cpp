@@ -1,0 +1,194 @@
+#include "csrc/core/driver_watch.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace torch_npu {
+namespace {
+
+// What is watched: all but the questions about a driver itself.
+#define FOR_EACH_ENTRY(X)                                                                                        \
+  X(device_open)                                                                                                 \
+  X(device_close)                                                                                                \
+  X(device_synchronize) X(device_reset) X(memory_info) X(memory_alloc) X(memory_free) X(host_alloc) X(host_free) \
+      X(range_reserve) X(range_map) X(range_unmap) X(range_release) X(copy_to_device) X(copy_to_host)            \
+          X(copy_on_device) X(stream_create) X(stream_destroy) X(stream_query) X(stream_synchronize)             \
+              X(stream_wait_event) X(event_create) X(event_destroy) X(event_record) X(event_query)               \
+                  X(event_synchronize) X(event_elapsed) X(program_create) X(program_destroy) X(supports) X(submit)
+
+constexpr int kMaxTables = 16;  // different drivers in one process
+constexpr int kMaxWatchers = 3;
+
+struct Tables {
+  std::mutex mutex;
+  int count = 0;
+  std::array<const npu_driver*, kMaxTables> originals{};
+  std::array<npu_driver, kMaxTables> copies{};
+};
+
+// Never destroyed: tensors and threads may outlive every static.
+Tables& tables() {
+  static auto* tables = new Tables;
+  return *tables;
+}
+
+std::array<std::atomic<DriverWatcher*>, kMaxWatchers> g_watchers{};
+
+// Arguments by their types. Of two numbers the first is an address and the second a size; memory_alloc, host_alloc and
+// range_reserve have a size alone, which the entry's own line below corrects.
+void note(DriverCall& call, npu_device* device) {
+  call.device = device;
+}
+void note(DriverCall& call, npu_stream* stream) {
+  call.stream = stream;
+}
+void note(DriverCall& call, npu_event* event) {
+  call.event = event;
+}
+void note(DriverCall& call, const npu_command* command) {
+  call.command = command;
+}
+void note(DriverCall& call, const npu_program_desc* program) {
+  call.program = program;
+}
+void note(DriverCall& call, uint64_t number) {
+  (call.addr ? call.size : call.addr) = number;
+}
+void note(DriverCall& call, npu_addr* result) {
+  call.result = result;
+}
+template <class T>
+void note(DriverCall&, T) {}
+
+bool has_size_only(const char* function) {
+  return std::strcmp(function, "memory_alloc") == 0 || std::strcmp(function, "host_alloc") == 0 ||
+         std::strcmp(function, "range_reserve") == 0;
+}
+
+template <class... Args>
+DriverCall describe(const char* function, const npu_driver* api, Args... args) {
+  DriverCall call;
+  call.function = function;
+  call.api = api;
+  (note(call, args), ...);
+  if (has_size_only(function)) std::swap(call.addr, call.size);
+  return call;
+}
+
+template <int Table, auto Entry, class Type>
+struct Hop;
+
+template <int Table, auto Entry, class R, class... Args>
+struct Hop<Table, Entry, R (*npu_driver::*)(Args...)> {
+  static inline const char* name = "";
+
+  static R call(Args... args) {
+    const npu_driver* api = tables().originals[Table];
+    const DriverCall call = describe(name, api, args...);
+    std::array<std::pair<DriverWatcher*, uint64_t>, kMaxWatchers> seen{};
+    for (int k = 0; k < kMaxWatchers; ++k) {
+      DriverWatcher* watcher = g_watchers[k].load(std::memory_order_acquire);
+      if (watcher) seen[k] = {watcher, watcher->started(call)};
+    }
+    const auto finish = [&](npu_status status) {
+      for (const auto& [watcher, number] : seen) {
+        if (watcher) watcher->finished(call, status, number);
+      }
+    };
+    if constexpr (std::is_void_v<R>) {
+      (api->*Entry)(args...);
+      finish(NPU_OK);
+    } else {
+      const R status = (api->*Entry)(args...);
+      finish(status);
+      return status;
+    }
+  }
+};
+
+// Other threads call through the entry meanwhile, and find either function: both are right.
+template <class F>
+void put(F& entry, F function) {
+  __atomic_store_n(&entry, function, __ATOMIC_RELEASE);
+}
+
+template <int Table>
+void set_hops(bool on) {
+  const npu_driver* original = tables().originals[Table];
+  npu_driver& copy = tables().copies[Table];
+#define SET(entry)                                                                \
+  {                                                                               \
+    using Through = Hop<Table, &npu_driver::entry, decltype(&npu_driver::entry)>; \
+    Through::name = #entry;                                                       \
+    if (original->entry) put(copy.entry, on ? &Through::call : original->entry);  \
+  }
+  FOR_EACH_ENTRY(SET)
+#undef SET
+}
+
+template <int... Table>
+void set_hops(int table, bool on, std::integer_sequence<int, Table...>) {
+  ((table == Table ? set_hops<Table>(on) : void()), ...);
+}
+
+bool anyone_watches() {
+  return std::any_of(g_watchers.begin(), g_watchers.end(), [](const auto& watcher) { return watcher.load(); });
+}
+
+// The mutex is held.
+void set_all_hops() {
+  const bool on = anyone_watches();
+  for (int table = 0; table < tables().count; ++table) {
+    set_hops(table, on, std::make_integer_sequence<int, kMaxTables>{});
+  }
+}
+
+}  // namespace
+
+void add_watcher(DriverWatcher* watcher) {
+  std::lock_guard lock(tables().mutex);
+  auto* const free = std::find(g_watchers.begin(), g_watchers.end(), nullptr);
+  if (free == g_watchers.end()) throw std::logic_error("expected at most three watchers of drivers, got one more");
+  free->store(watcher, std::memory_order_release);
+  set_all_hops();
+}
+
+void remove_watcher(DriverWatcher* watcher) {
+  std::lock_guard lock(tables().mutex);
+  for (auto& place : g_watchers) {
+    if (place.load() == watcher) place.store(nullptr, std::memory_order_release);
+  }
+  set_all_hops();
+}
+
+const npu_driver* watchable(const npu_driver* driver) {
+  Tables& all = tables();
+  std::lock_guard lock(all.mutex);
+  for (int table = 0; table < all.count; ++table) {
+    if (all.originals[table] == driver) return &all.copies[table];
+  }
+  if (all.count == kMaxTables) {
+    throw std::runtime_error("expected at most " + std::to_string(kMaxTables) + " different drivers, got one more");
+  }
+  // A driver of a lower minor version has a shorter table; the rest stays null.
+  const int table = all.count;
+  std::memcpy(&all.copies[table], driver, std::min<size_t>(driver->struct_size, sizeof(npu_driver)));
+  all.originals[table] = driver;
+  all.count = table + 1;
+  set_all_hops();
+  return &all.copies[table];
+}
+
+const npu_driver* own_table(const npu_driver* copy) {
+  const Tables& all = tables();
+  return all.originals[copy - all.copies.data()];
+}
+
+}  // namespace torch_npu

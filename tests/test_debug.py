@@ -1,0 +1,217 @@
+"""The debug log: what ran where, in text for people and in JSON for programs."""
+
+import json
+import os
+import pty
+import re
+
+import pytest
+import torch
+
+import torch_npu
+from torch_npu import debug
+
+
+@pytest.fixture
+def log(tmp_path):
+    """Runs a function with the log on, and returns its lines."""
+
+    def run(work, level=1, **options) -> list[str]:
+        file = tmp_path / "log"
+        with debug.debug_mode(level, file=file, **options):
+            work()
+            torch.npu.synchronize()
+        lines = file.read_text().splitlines()
+        file.unlink()
+        return lines
+
+    return run
+
+
+def lenet() -> torch.nn.Sequential:
+    nn = torch.nn
+    return nn.Sequential(
+        *(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10)),
+    )
+
+
+def test_the_log_of_a_lenet_forward_reads_like_a_story(log):
+    model, x = lenet().to("npu"), torch.randn(4, 1, 28, 28)
+    lines = log(lambda: model(x.to("npu")))
+    assert (
+        lines
+        == """\
+[COPY] to [4x1x28x28] cpu -> npu:0
+[NPU] convolution [4x1x28x28], [6x1x5x5], [6]
+[NPU] relu [4x6x28x28]
+[NPU] max_pool2d_with_indices [4x6x28x28]
+[NPU] convolution [4x6x14x14], [16x6x5x5], [16]
+[NPU] relu [4x16x10x10]
+[NPU] max_pool2d_with_indices [4x16x10x10]
+[VIEW] flatten
+[VIEW] t
+[NPU] addmm [120] + [4x400] @ [400x120]
+[NPU] relu [4x120]
+[VIEW] t
+[NPU] addmm [84] + [4x120] @ [120x84]
+[NPU] relu [4x84]
+[VIEW] t
+[NPU] addmm [10] + [4x84] @ [84x10]""".splitlines()
+    )
+
+
+def test_a_fallback_has_its_transfers_below_it(log):
+    x = torch.randn(96, 96, device="npu")
+    assert log(lambda: torch.linalg.eigvalsh(x), level=1)[0].startswith("[CPU<->NPU] ")
+    lines = log(lambda: torch.linalg.eigvalsh(x), level=2)
+    assert lines[0] == "[CPU<->NPU] _linalg_eigh [96x96]" and "    -> [D->H] 36.00 KB" in lines
+    assert lines[-1] == "    -> [H->D] 384 B"
+
+
+def test_a_driver_that_refuses_everything_is_all_fallback(python):
+    code = "import torch, torch_npu; x = torch.ones(98304, device='npu'); torch_npu.debug.enable(2); torch.rsqrt(x)"
+    result = python(code, TORCH_NPU_DRIVER="template", TORCH_NPU_FALLBACK="quiet")
+    assert result.err.splitlines() == [
+        "[CPU<->NPU] rsqrt [98304]",
+        "    -> [D->H] 384.00 KB",
+        "    -> [H->D] 384.00 KB",
+    ]
+
+
+def test_views_copies_and_cpu_ops_have_their_tags(log):
+    x, host = torch.randn(4, 6, device="npu"), torch.randn(4, 6)
+
+    def work():
+        x.reshape(6, 4)
+        x.t().contiguous()
+        x.t().reshape(24)
+        host @ host.t()
+        x[0, 0].item()
+
+    assert (
+        log(work)
+        == """\
+[VIEW] reshape
+[VIEW] t
+[COPY] contiguous [6x4] npu:0 -> npu:0
+[VIEW] t
+[COPY] clone [6x4] npu:0 -> npu:0
+[CPU] matmul [4x6] @ [6x4]
+[VIEW] select
+[VIEW] select
+[COPY] item [] npu:0 -> cpu""".splitlines()
+    )
+
+
+def test_other_types_are_named(log):
+    x = torch.ones(8, 8, device="npu", dtype=torch.bfloat16)
+    assert log(lambda: x @ x) == ["[NPU] mm [8x8]bf16 @ [8x8]bf16"]
+
+
+def test_the_backward_pass_on_its_own_thread_is_there(log):
+    x = torch.randn(4, 6, device="npu")
+    w = torch.randn(6, 2, device="npu", requires_grad=True)
+    loss = (x @ w).sum()
+    lines = log(loss.backward)
+    assert "[NPU] mm [6x4] @ [4x2]" in lines
+
+
+def test_compiled_code_shows_its_commands(log):
+    @torch.compile(backend="inductor")
+    def f(x, y):
+        return (x @ y).relu().sin() + 1
+
+    x, y = torch.randn(16, 24, device="npu"), torch.randn(24, 8, device="npu")
+    f(x, y)
+    lines = log(lambda: f(x, y))
+    assert lines and all(line.startswith("[NPU] ") for line in lines)
+    assert any("[16x24] @ [24x8]" in line for line in lines)
+
+
+def test_a_replayed_graph_shows_its_commands(log):
+    x = torch.ones(8, device="npu")
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        y = x * 3
+    assert log(graph.replay) == ["[NPU] mul [8]"]
+    assert y.tolist() == [3.0] * 8
+
+
+def test_level_three_has_every_call_of_the_driver_and_the_last_line_is_the_one_that_runs(log):
+    x = torch.ones(8, device="npu")
+    x + x
+    lines = log(lambda: x + x, level=3)
+    at = lines.index("[NPU] add [8], [8]")
+    assert re.fullmatch(r"    -> submit MAP aten::add\S* \[8\], npu:0 stream 0", lines[at + 1])
+    assert lines[-1].startswith("-> device_synchronize")
+
+
+def test_json_lines_carry_the_same(log):
+    x = torch.randn(96, 96, device="npu")
+    first, *rest = map(json.loads, log(lambda: torch.linalg.eigvalsh(x), level=2, format="json"))
+    assert first["event"] == "op" and first["tag"] == "CPU<->NPU" and first["op"] == "aten::_linalg_eigh"
+    assert first["tensors"] == [{"shape": [96, 96], "dtype": "float32", "device": "npu:0"}]
+    (read,) = [line for line in rest if line["bytes"] == 96 * 96 * 4]
+    assert read["event"] == "transfer" and read["direction"] == "D->H"
+    assert read["op"] == first["op"] and read["thread"] == first["thread"] and read["time"] >= first["time"]
+
+
+def colours(python_arguments: list[str], **variables: str) -> str:
+    """What a child writes to a terminal."""
+    parent, child = pty.openpty()
+    pid = os.fork()
+    if pid == 0:
+        os.dup2(child, 2)
+        os.execve(python_arguments[0], python_arguments, {**os.environ, **variables})
+    os.close(child)
+    out = b""
+    try:
+        while chunk := os.read(parent, 4096):
+            out += chunk
+    except OSError:  # the terminal is gone
+        pass
+    os.waitpid(pid, 0)
+    return out.decode()
+
+
+def test_tags_are_coloured_on_a_terminal_and_nowhere_else(python):
+    import sys
+
+    code = (
+        "import torch; x = torch.ones(4, 4).to('npu'); y = x.view(16) + 1; torch.linalg.eigvalsh(x); torch.ones(2) + 1"
+    )
+    command = [sys.executable, "-c", code]
+    settings = {"TORCH_NPU_DEBUG": "1", "TORCH_NPU_FALLBACK": "quiet", "TERM": "xterm"}
+    seen = colours(command, **settings)
+    for tag, number in {"NPU": 32, "CPU<->NPU": 33, "VIEW": 36, "CPU": 31, "COPY": 34}.items():
+        assert f"\033[{number}m[{tag}]\033[0m " in seen
+    assert "\033[" not in colours(command, **settings, NO_COLOR="1")
+    piped = python(code, **settings).err
+    assert "\033[" not in piped and "[VIEW] view" in piped
+
+
+def test_the_environment_enables_it_and_bad_values_are_said(python, tmp_path):
+    code = "import torch; torch.ones(2, device='npu') + 1"
+    file = str(tmp_path / "log")
+    assert python(code, TORCH_NPU_DEBUG="1", TORCH_NPU_DEBUG_FORMAT="json", TORCH_NPU_DEBUG_FILE=file).err == ""
+    assert [json.loads(line)["tag"] for line in open(file)] == ["NPU", "NPU"]
+    result = python(code, TORCH_NPU_DEBUG="loud")
+    assert result.status == 0 and 'expected TORCH_NPU_DEBUG to be 0, 1, 2 or 3, got "loud"' in result.err
+
+
+def test_enable_disable_and_nesting():
+    assert debug.level() == 0
+    with debug.debug_mode(1, file=os.devnull):
+        assert debug.level() == 1
+        with debug.debug_mode(3, file=os.devnull):
+            assert debug.level() == 3
+        assert debug.level() == 1
+    assert debug.level() == 0
+    with pytest.raises(ValueError, match="expected a level from 1 to 3"):
+        debug.enable(4)
+    with pytest.raises(ValueError, match='expected format to be "text" or "json"'):
+        debug.enable(1, format="xml")
+    with pytest.raises(RuntimeError, match="expected a file for the debug log that can be written"):
+        debug.enable(1, file="/nowhere/log")
+    assert debug.level() == 0 and torch_npu.debug is debug
