@@ -10,6 +10,7 @@
 #include "csrc/core/caching/core.h"
 #include "csrc/core/internal.h"
 #include "csrc/core/launch.h"
+#include "csrc/core/memory_history.h"
 #include "csrc/core/oom.h"
 #include "csrc/core/stream.h"
 #include "csrc/core/thread_state.h"
@@ -85,6 +86,11 @@ void delete_block(void* context) {
     return;  // the parent's memory
   }
   auto* block = static_cast<Block*>(context);
+  if (history::is_on()) [[unlikely]] {
+    const history::Scope scope;
+    const auto device = static_cast<c10::DeviceIndex>(block->pool->core->tag());
+    history::freed(device, block->addr, block->requested, block->pool->stream, !block->uses.empty());
+  }
   if (c10::memoryProfilingEnabled()) [[unlikely]] {
     const auto size = static_cast<int64_t>(block->size);
     const npu_addr addr = block->addr;
@@ -97,12 +103,28 @@ void delete_block(void* context) {
   block->pool->core->free(block);
 }
 
+[[gnu::noinline]] Block* allocate_recorded(c10::DeviceIndex index, size_t size) {
+  const history::Scope scope;
+  npu_stream* stream = current_handle(index);
+  caching::OutOfMemory why;
+  Block* block = g_cores[index]->allocate(stream, size, &why);
+  if (!block) {
+    history::out_of_memory(index, size, why.device_free, stream);
+    fail(index, why);
+  }
+  history::allocated(index, block->addr, size, stream);
+  return block;
+}
+
 Block* allocate_block(c10::DeviceIndex index, size_t size) {
   if (!is_opened(index)) [[unlikely]] {
     device(index);
   }
   TORCH_CHECK_WITH(OutOfMemoryError, size < (uint64_t{1} << 60), "expected a tensor that fits into memory, got one of ",
                    size, " bytes");
+  if (history::is_on()) [[unlikely]] {
+    return allocate_recorded(index, size);
+  }
   caching::OutOfMemory why;
   Block* block = g_cores[index]->allocate(current_handle(index), size, &why);
   if (!block) [[unlikely]] {
@@ -211,6 +233,7 @@ void check_index(c10::DeviceIndex index) {
 void open_memory(Device& device) {
   g_cores[device.index] =
       new CachingCore(device.api, device.handle, device.properties.alignment, device.index, &read_config);
+  g_cores[device.index]->on_pending_done(&history::free_completed);
   apply_fraction(device);
 }
 
@@ -269,6 +292,7 @@ std::vector<caching::SegmentInfo> memory_snapshot(c10::DeviceIndex index) {
 }
 
 void empty_cache() {
+  const history::Scope scope;
   for (c10::DeviceIndex index = 0; index < kMaxDevices; ++index) {
     if (is_opened(index)) g_cores[index]->empty_cache();
   }

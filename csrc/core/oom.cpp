@@ -2,10 +2,11 @@
 
 #include <cstdio>
 
-namespace torch_npu {
-namespace {
+#include "csrc/core/memory_history.h"
 
-std::string bytes(uint64_t size) {
+namespace torch_npu {
+
+std::string human_bytes(uint64_t size) {
   char text[64];
   const auto value = static_cast<double>(size);
   if (size < 1024) {
@@ -20,17 +21,15 @@ std::string bytes(uint64_t size) {
   return text;
 }
 
-}  // namespace
-
 std::string describe_out_of_memory(const Device& device, const caching::OutOfMemory& why) {
   const uint64_t idle = why.reserved - why.allocated;
   std::string text = "npu:" + std::to_string(device.index) + " is out of memory: tried to allocate " +
-                     bytes(why.requested) + ". The device has " + bytes(why.device_total) + ", of which " +
-                     bytes(why.device_free) + " are free. PyTorch has allocated " + bytes(why.allocated) +
-                     " and reserved " + bytes(idle) + " more; the largest free block in its cache is " +
-                     bytes(why.largest_free_block) + ".";
+                     human_bytes(why.requested) + ". The device has " + human_bytes(why.device_total) + ", of which " +
+                     human_bytes(why.device_free) + " are free. PyTorch has allocated " + human_bytes(why.allocated) +
+                     " and reserved " + human_bytes(idle) + " more; the largest free block in its cache is " +
+                     human_bytes(why.largest_free_block) + ".";
   if (why.over_limit) {
-    text += " This process may take " + bytes(why.limit) +
+    text += " This process may take " + human_bytes(why.limit) +
             " of it: torch.npu.set_per_process_memory_fraction raises that cap.";
   }
   if (!why.driver_text.empty()) text += " The driver says: " + why.driver_text + ".";
@@ -42,6 +41,12 @@ std::string describe_out_of_memory(const Device& device, const caching::OutOfMem
     text +=
         " Use a smaller batch, delete tensors that are not needed, or call torch.npu.empty_cache() if another "
         "process needs the memory; PYTORCH_ALLOC_CONF sets how the cache behaves.";
+  }
+  if (history::is_on()) {
+    text += "\nThe largest tensors on the device, and who made them:";
+    for (const std::string& line : history::largest_live(device.index, 10)) text += "\n  " + line;
+  } else {
+    text += " torch.npu.memory._record_memory_history() makes this message list the largest tensors and their makers.";
   }
   return text;
 }

@@ -7,6 +7,7 @@
 
 namespace torch_npu {
 
+std::string human_bytes(uint64_t size);  // "1.50 MiB"
 std::string describe_out_of_memory(const Device& device, const caching::OutOfMemory& why);
 
 }  // namespace torch_npu

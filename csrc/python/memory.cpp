@@ -1,7 +1,11 @@
 #include <ATen/core/CachingHostAllocator.h>
+#include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
 
+#include <map>
+
 #include "csrc/core/allocator.h"
+#include "csrc/core/memory_history.h"
 #include "csrc/python/bindings.h"
 
 namespace py = pybind11;
@@ -15,7 +19,44 @@ const char* state_of(const caching::BlockInfo& block) {
   return block.active ? "active_pending_free" : "inactive";
 }
 
-py::dict segment_dict(const caching::SegmentInfo& segment, c10::DeviceIndex device) {
+// Tracebacks to be looked up all at once, and the dicts whose "frames" they are.
+class Frames {
+ public:
+  void add(const py::dict& owner, const history::Traceback& traceback) {
+    if (!traceback) {
+      owner["frames"] = py::list();
+      return;
+    }
+    owners_.push_back(owner);
+    tracebacks_.push_back(traceback);
+  }
+
+  void look_up() {
+    const auto found = history::symbolize(tracebacks_);
+    std::map<std::tuple<std::string, uint64_t, std::string>, py::dict> known;  // most are the same
+    for (size_t k = 0; k < found.size(); ++k) {
+      py::list frames;
+      for (const history::Frame& frame : found[k]) {
+        const auto [place, is_new] = known.try_emplace({frame.file, frame.line, frame.function});
+        if (is_new) {
+          place->second["filename"] = frame.file;
+          place->second["line"] = frame.line;
+          place->second["name"] = frame.function;
+        }
+        frames.append(place->second);
+      }
+      owners_[k]["frames"] = frames;
+    }
+  }
+
+ private:
+  std::vector<py::dict> owners_;
+  std::vector<history::Traceback> tracebacks_;
+};
+
+using Live = std::map<npu_addr, history::Traceback>;
+
+py::dict segment_dict(const caching::SegmentInfo& segment, c10::DeviceIndex device, const Live& live, Frames& frames) {
   py::list blocks;
   for (const auto& block : segment.blocks) {
     py::dict b;
@@ -23,7 +64,8 @@ py::dict segment_dict(const caching::SegmentInfo& segment, c10::DeviceIndex devi
     b["size"] = block.size;
     b["requested_size"] = block.requested;
     b["state"] = state_of(block);
-    b["frames"] = py::list();
+    const auto known = live.find(block.addr);
+    frames.add(b, block.allocated && known != live.end() ? known->second : nullptr);
     blocks.append(b);
   }
   py::dict s;
@@ -44,10 +86,55 @@ py::dict segment_dict(const caching::SegmentInfo& segment, c10::DeviceIndex devi
 
 py::list snapshot() {
   py::list out;
+  Frames frames;
   for (c10::DeviceIndex device = 0; device < device_count(); ++device) {
-    for (const auto& segment : memory_snapshot(device)) out.append(segment_dict(segment, device));
+    Live live;
+    if (history::is_on()) {
+      for (const auto& block : history::live_blocks(device)) live[block.addr] = block.traceback;
+    }
+    for (const auto& segment : memory_snapshot(device)) out.append(segment_dict(segment, device, live, frames));
   }
+  frames.look_up();
   return out;
+}
+
+// One list of events per device, as torch.cuda.memory._snapshot has them.
+py::list traces() {
+  py::list out;
+  Frames frames;
+  for (c10::DeviceIndex device = 0; device < device_count(); ++device) {
+    py::list trace;
+    for (const history::Event& event : history::events(device)) {
+      py::dict entry;
+      entry["action"] = event.action;
+      entry[std::string_view(event.action) == "oom" ? "device_free" : "addr"] = event.addr;
+      entry["size"] = event.size;
+      entry["stream"] = reinterpret_cast<uintptr_t>(event.stream);
+      entry["time_us"] = event.time_us;
+      entry["compile_context"] = "";
+      entry["user_metadata"] = "";
+      entry["pool_id"] = py::make_tuple(0, 0);
+      frames.add(entry, event.traceback);
+      trace.append(entry);
+    }
+    out.append(trace);
+  }
+  frames.look_up();
+  return out;
+}
+
+void record_history(bool keeps_events, const std::string& context, bool with_cpp_frames, uint64_t max_events,
+                    std::vector<std::string> skipped, bool forget) {
+  history::Options options;
+  options.keeps_events = keeps_events;
+  options.context = context == "all"     ? history::Context::All
+                    : context == "alloc" ? history::Context::Alloc
+                    : context == "state" ? history::Context::State
+                                         : history::Context::None;
+  options.with_cpp_frames = with_cpp_frames;
+  options.max_events = max_events;
+  options.skipped = std::move(skipped);
+  history::start(options, forget);
 }
 
 template <class S>
@@ -79,6 +166,9 @@ void bind_memory(py::module_& m) {
   // torch's own binding waits for the streams with the GIL held.
   m.def("empty_cache", torch::wrap_pybind_function_no_gil([] { empty_cache(); }));
   m.def("memory_snapshot", wrap_pybind_function([] { return snapshot(); }));
+  m.def("memory_traces", wrap_pybind_function([] { return traces(); }));
+  m.def("record_memory_history", wrap_pybind_function(&record_history));
+  m.def("stop_memory_history", wrap_pybind_function([] { history::stop(); }));
   m.def("set_memory_fraction",
         wrap_pybind_function([](double fraction, c10::DeviceIndex device) { set_memory_fraction(fraction, device); }));
   m.def("memory_fraction", wrap_pybind_function([](c10::DeviceIndex device) { return memory_fraction(device); }));

@@ -1,6 +1,9 @@
 """Device memory: what is in use, what is cached, limits. The keys and names are torch.cuda's."""
 
 import collections
+import os
+import pickle
+import sys
 import warnings
 from typing import Any
 
@@ -148,6 +151,65 @@ def memory_snapshot() -> list[dict[str, Any]]:
     """Every segment taken from a device with the blocks in it, in the form of torch.cuda.memory_snapshot."""
     _lazy_init()
     return _C.memory_snapshot()
+
+
+_ACTIONS = ("alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map")
+_ACTIONS += ("segment_unmap", "oom", "snapshot")
+
+
+def _one_of(name: str, value: Any, allowed: tuple) -> None:
+    if value not in allowed:
+        raise ValueError(f"expected {name} to be one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+def _record_memory_history(
+    enabled: str | bool | None = "all",
+    context: str | None = "all",
+    stacks: str = "python",
+    max_entries: int = sys.maxsize,
+    device: Device = None,
+    clear_history: bool = False,
+    compile_context: bool = False,
+    global_record_annotations: bool = False,
+    skip_actions: list[str] | None = None,
+) -> None:
+    """Keeps who allocated and freed device memory, on all devices, for _snapshot and for out-of-memory messages.
+
+    `enabled`: None stops and forgets, "state" keeps what is allocated now, "all" every event too. `context`: which of
+    them get tracebacks. `stacks`: "python", or "all" for C++ frames as well, whose names take long to look up."""
+    if isinstance(enabled, bool):
+        enabled = "all" if enabled else None
+    _one_of("enabled", enabled, (None, "state", "all"))
+    _one_of("context", context, (None, "state", "alloc", "all"))
+    _one_of("stacks", stacks, ("python", "all"))
+    for action in skip_actions or []:
+        _one_of("each of skip_actions", action, _ACTIONS)
+    if enabled is None:
+        _C.stop_memory_history()
+        return
+    _C.record_memory_history(
+        enabled == "all", context or "", stacks == "all", max_entries, list(skip_actions or []), clear_history
+    )
+
+
+def _snapshot(device: Device = None, augment_with_fx_traces: bool = False) -> dict[str, Any]:
+    """What is in the memory of all devices and, with _record_memory_history, what happened there and who asked for it.
+    The dict of torch.cuda.memory._snapshot, which PyTorch's memory viewer (torch/cuda/_memory_viz.py) opens."""
+    snapshot = {
+        "segments": memory_snapshot(),
+        "device_traces": _C.memory_traces(),
+        "allocator_settings": {"PYTORCH_ALLOC_CONF": os.environ.get("PYTORCH_ALLOC_CONF", "")},
+        "external_annotations": [],
+    }
+    if augment_with_fx_traces:
+        snapshot = torch._utils._augment_memory_snapshot_stack_traces(snapshot)
+    return snapshot
+
+
+def _dump_snapshot(filename: str = "dump_snapshot.pickle", augment_with_fx_traces: bool = False) -> None:
+    """Writes _snapshot() to a file that https://pytorch.org/memory_viz opens."""
+    with open(filename, "wb") as file:
+        pickle.dump(_snapshot(augment_with_fx_traces=augment_with_fx_traces), file)
 
 
 def host_memory_stats() -> dict[str, Any]:

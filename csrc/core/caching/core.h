@@ -78,6 +78,11 @@ class CachingCore {
   // The block in use that contains the address, or null.
   Block* find(npu_addr addr);
 
+  // Called, with the lock held, for each block that waited for events and is free now.
+  void on_pending_done(void (*tell)(int tag, npu_addr addr, uint64_t size, npu_stream* stream)) {
+    pending_done_ = tell;
+  }
+
   int tag() const { return tag_; }  // the caller's number for the device
 
  private:
@@ -146,6 +151,7 @@ class CachingCore {
   npu_device* const device_;
   const int tag_;
   Config (*const config_source_)();
+  void (*pending_done_)(int, npu_addr, uint64_t, npu_stream*) = nullptr;
 
   Lock lock_;  // guards all below
   uint32_t pending_blocks_ = 0;

@@ -63,6 +63,7 @@ void CachingCore::start_pending(Block* block) {
   }
   block->uses.clear();
   if (block->pending_events == 0) {
+    if (pending_done_) pending_done_(tag_, block->addr, block->requested, block->pool->stream);
     finish_free(block);
   } else {
     ++pending_blocks_;
@@ -82,6 +83,7 @@ void CachingCore::poll_events() {
       }
       if (--block->pending_events == 0) {
         --pending_blocks_;
+        if (pending_done_) pending_done_(tag_, block->addr, block->requested, block->pool->stream);
         finish_free(block);
       }
     }
