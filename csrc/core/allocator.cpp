@@ -81,15 +81,19 @@ c10::Device npu(int index) {
                               describe_out_of_memory(opened_device(index), why));
 }
 
+[[gnu::noinline]] void record_free(const Block& block) {
+  const history::Scope scope;
+  const auto device = static_cast<c10::DeviceIndex>(block.pool->core->tag());
+  history::freed(device, block.addr, block.requested, block.pool->stream, !block.uses.empty());
+}
+
 void delete_block(void* context) {
   if (is_in_bad_fork()) [[unlikely]] {
     return;  // the parent's memory
   }
   auto* block = static_cast<Block*>(context);
   if (history::is_on()) [[unlikely]] {
-    const history::Scope scope;
-    const auto device = static_cast<c10::DeviceIndex>(block->pool->core->tag());
-    history::freed(device, block->addr, block->requested, block->pool->stream, !block->uses.empty());
+    record_free(*block);
   }
   if (c10::memoryProfilingEnabled()) [[unlikely]] {
     const auto size = static_cast<int64_t>(block->size);

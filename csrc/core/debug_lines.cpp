@@ -57,9 +57,7 @@ bool is_set(const char* variable) {
 
 bool wants_color(const Options& options) {
   if (options.color != Color::Auto) return options.color == Color::Always;
-  const char* terminal = std::getenv("TERM");
-  return options.file.empty() && isatty(STDERR_FILENO) && !is_set("NO_COLOR") &&
-         !(terminal && std::strcmp(terminal, "dumb") == 0);
+  return options.file.empty() && isatty(STDERR_FILENO) && !is_set("NO_COLOR");
 }
 
 void write(const std::string& text) {

@@ -14,14 +14,15 @@ namespace torch_npu {
 namespace {
 
 // What is watched: all but the questions about a driver itself.
-#define FOR_EACH_ENTRY(X)                                                                                        \
-  X(device_open)                                                                                                 \
-  X(device_close)                                                                                                \
-  X(device_synchronize) X(device_reset) X(memory_info) X(memory_alloc) X(memory_free) X(host_alloc) X(host_free) \
-      X(range_reserve) X(range_map) X(range_unmap) X(range_release) X(copy_to_device) X(copy_to_host)            \
-          X(copy_on_device) X(stream_create) X(stream_destroy) X(stream_query) X(stream_synchronize)             \
-              X(stream_wait_event) X(event_create) X(event_destroy) X(event_record) X(event_query)               \
-                  X(event_synchronize) X(event_elapsed) X(program_create) X(program_destroy) X(supports) X(submit)
+// clang-format off
+#define FOR_EACH_ENTRY(X)                                                                             \
+  X(device_open) X(device_close) X(device_synchronize) X(device_reset) X(memory_info) X(memory_alloc) \
+  X(memory_free) X(host_alloc) X(host_free) X(range_reserve) X(range_map) X(range_unmap)              \
+  X(range_release) X(copy_to_device) X(copy_to_host) X(copy_on_device) X(stream_create)               \
+  X(stream_destroy) X(stream_query) X(stream_synchronize) X(stream_wait_event) X(event_create)        \
+  X(event_destroy) X(event_record) X(event_query) X(event_synchronize) X(event_elapsed)               \
+  X(program_create) X(program_destroy) X(supports) X(submit)
+// clang-format on
 
 constexpr int kMaxTables = 16;  // different drivers in one process
 constexpr int kMaxWatchers = 3;
