@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 import torch
+from conftest import LIBRARIES
 from torch.profiler import ProfilerActivity, profile, record_function
 
 import torch_npu
@@ -210,3 +211,24 @@ def test_events_and_benchmark_measure_time(cmodel):
 
     measured = benchmark.Timer("x @ x", globals={"x": x}).timeit(20)
     assert measured.median == pytest.approx(wall / 20 / 1e3, rel=2)
+
+
+SIMULATED = """
+import json, sys, torch, torch_npu
+from torch.profiler import ProfilerActivity, profile
+x = torch.randn(32, 32).to("npu")
+start, end = (torch.npu.Event(enable_timing=True) for _ in range(2))
+start.record(); x @ x; end.record(); torch.npu.synchronize()
+cycles = start.elapsed_time(end) * 1e3 * torch.npu.get_device_properties().clock_mhz
+with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]) as profiled:
+    x @ x
+profiled.export_chrome_trace(sys.argv[1])
+(work,) = [e for e in json.load(open(sys.argv[1]))["traceEvents"] if e.get("cat") == "kernel"]
+print(round(cycles), work["args"]["cycles"])
+"""
+
+
+@pytest.mark.skipif(not (LIBRARIES / "libnpu_rtl.so").exists(), reason="the rtl driver was not built")
+def test_the_work_of_a_simulated_device_has_its_cycles(python, tmp_path):
+    by_events, by_profile = python(SIMULATED, str(tmp_path / "trace.json"), TORCH_NPU_DRIVER="rtl").lines()[-1].split()
+    assert int(by_events) == int(by_profile) > 1000
