@@ -4,14 +4,18 @@
     torch_npu.fallback.reset()
     with torch_npu.fallback.mode("error"):   a fallback inside raises and names the op
         model(x)
+    with torch_npu.fallback.locked("torch_npu.lock"):    other ops than those of the file: raises (lock_file.py)
+        model(x)
 
 TORCH_NPU_FALLBACK sets the mode at the start: warn (once per op, the default), quiet (only count), error.
 A call that raises because of its arguments is no fallback: it is neither counted nor warned of.
 """
 
 from contextlib import contextmanager
+from pathlib import Path
 
-from torch_npu import _C
+from torch_npu import _C, lock_file
+from torch_npu.lock_file import FallbackChanged as FallbackChanged
 
 
 def report() -> dict[str, int]:
@@ -42,3 +46,22 @@ def mode(mode: str):
         yield
     finally:
         set_mode(before)
+
+
+@contextmanager
+def locked(path: str | Path = "torch_npu.lock", update: bool = False):
+    """The ops that run on the CPU inside must be those of the file; else FallbackChanged. `update`: writes the file."""
+    path, before = Path(path), report()
+    if not update and not path.exists():
+        raise FileNotFoundError(
+            f"expected a lock file, got {path}: write it with update=True or python -m torch_npu lock"
+        )
+    with mode("quiet"):
+        yield
+    ops = [op for op, count in report().items() if count > before.get(op, 0)]
+    if update:
+        lock_file.write(path, ops)
+        return
+    new, gone = lock_file.compare(path, ops)
+    if new or gone:
+        raise FallbackChanged(path, new, gone)
