@@ -119,7 +119,7 @@ def test_functions_stay_within_four_units_in_the_last_place(python):
         x += [torch.arange(1, 500) * math.pi / 2]
         x += [torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 1e-40, 0.9, 4])]
         x = torch.cat(x)
-        for name in ("sin", "cos", "erf", "tanh", "exp", "log"):
+        for name in ("sin", "cos", "erf", "tanh", "exp", "log", "log1p", "expm1"):
             with torch_npu.fallback.mode("error"):
                 got = getattr(torch, name)(x.npu()).cpu()
             true = getattr(torch, name)(x.double())
@@ -147,6 +147,9 @@ def test_integers_of_64_bits_indices_and_random_numbers(python):
             for op in (torch.add, torch.sub, torch.mul, torch.lt, torch.eq, torch.maximum, torch.bitwise_and):
                 assert op(a.npu(), b.npu()).cpu().equal(op(a, b)), op
             assert a.npu().sum(1).cpu().equal(a.sum(1))
+            assert a.npu().cumsum(1).cpu().equal(a.cumsum(1))
+            assert a.npu().max().item() == a.max() and a.npu().amin(1).cpu().equal(a.amin(1))
+            torch.testing.assert_close(x.npu().cumsum(0).cpu(), x.cumsum(0))
             assert a.npu().float().cpu().equal(a.float())
             assert (x * 1e12).npu().long().cpu().equal((x * 1e12).long())
             for by in (1, 2, 3, 7, 16, 100):
@@ -207,6 +210,25 @@ def test_models_run_on_the_npu_alone(python, model, optimizer):
     trained, *on_cpu = lines[-1].split()
     assert int(trained) > 0
     assert on_cpu == []
+
+
+def test_qwen2_generates_the_tokens_of_the_cpu(python):
+    python(
+        """
+        import torch, torch_npu
+        from tests import small_models
+        torch.manual_seed(0)
+        loss, _, named = small_models.qwen2()
+        options = dict(max_new_tokens=3, do_sample=False, pad_token_id=0)
+        want = loss.model.generate(named["input_ids"], **options)
+        torch_npu.fallback.reset()
+        got = loss.model.npu().generate(named["input_ids"].npu(), **options).cpu()
+        assert got.equal(want), (got, want)
+        assert torch_npu.fallback.report() == {}, torch_npu.fallback.report()
+        """,
+        TORCH_NPU_DRIVER=DRIVER,
+        TORCH_NPU_FALLBACK="quiet",
+    ).lines()
 
 
 def test_two_simulated_npus_and_the_c_model_in_one_process(python):

@@ -116,8 +116,8 @@ npu_status device_properties(npu_device* device, npu_properties* out) {
   if (!device || !out) return null_pointer();
   npu_properties p{};
   p.struct_size = out->struct_size;
-  p.commands =
-      1u << NPU_COPY | 1u << NPU_MAP | 1u << NPU_REDUCE | 1u << NPU_SCATTER | 1u << NPU_MATMUL | 1u << NPU_CONV;
+  p.commands = 1u << NPU_COPY | 1u << NPU_MAP | 1u << NPU_REDUCE | 1u << NPU_SCAN | 1u << NPU_SCATTER |
+               1u << NPU_MATMUL | 1u << NPU_CONV;
   std::strcpy(p.name, "NPU RTL");
   std::strcpy(p.vendor, "torch_npu");
   uint64_t free_bytes;

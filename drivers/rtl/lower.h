@@ -150,10 +150,15 @@ class Lowering {
   View horner(const View& x, std::initializer_list<float> coefficients);  // highest power first
   Value sine(const View& x, bool cosine);
   Value erf(const View& x);
+  Value log1p(const View& x);
+  Value expm1(const View& x);
 
   // ---- lower_reduce.cpp: over the last `inner_rank` dimensions ----
   Value fold(int kind, const Value& given);
   Value sum_long(const Value& given);
+  Value extreme_long(int kind, const Value& given);
+  View scan_words(uint32_t op, uint32_t identity, const View& given);
+  Value scan(int kind, const Value& given);
   Value fold_few(uint32_t op, const Value& given, int64_t inner);
   Value masked(int kind, const Value& given, const Value& mask);
   std::array<Value, NPU_MAX_TUPLE> arg_fold(int kind, const Value& given, const Value& index, const Value& mask);

@@ -109,6 +109,10 @@ Lowering::Value Lowering::compute_function(const npu_instr& in, const Value* v) 
       return sine(a, true);
     case NPU_OP_ERF:
       return erf(a);
+    case NPU_OP_LOG1P:
+      return log1p(a);
+    case NPU_OP_EXPM1:
+      return expm1(a);
     case NPU_OP_FMIN:
     case NPU_OP_FMAX: {
       // A NaN loses: equal to itself is what is none.

@@ -350,6 +350,10 @@ void Lowering::lower_program(const View* acc) {
         values_[i] = members_[i][0];
         break;
       }
+      case NPU_OP_SCAN:
+        if (in.b != NPU_NO_VALUE || in.imm > NPU_FOLD_XOR) throw Unsupported{"scans of tuples"};
+        values_[i] = members_[i][0] = scan(static_cast<int>(in.imm), values_[in.a]);
+        break;
       case NPU_OP_LOAD:
       case NPU_OP_LOAD_AT:
         values_[i] = load_behind_stores(in);

@@ -1,5 +1,5 @@
-// Folds: a REDUCE packet each, over values that lie row by row. The order is that of docs/isa.md; only Welford's mean
-// and variance are taken in two passes instead.
+// Scans, and folds: a REDUCE packet each, over values that lie row by row. The order is that of docs/isa.md; only
+// Welford's mean and variance are taken in two passes instead.
 #include <algorithm>
 #include <limits>
 
@@ -86,7 +86,66 @@ Lowering::Value Lowering::sum_long(const Value& given) {
   return sum;
 }
 
+// The best high word, then the best low word, as an unsigned number, of those that have it.
+Lowering::Value Lowering::extreme_long(int kind, const Value& given) {
+  constexpr uint32_t sign = 0x80000000;
+  const Value high = fold(kind, {given.high, NPU_I32});
+  const View low = apply(NPU_I32, VEC_XOR, given.view, immediate(sign)).view;
+  const Value best{apply(NPU_BOOL, VEC_IEQ, given.high, high.view).view, NPU_BOOL};
+  const Value other{immediate(operation(kind, NPU_I32).identity), NPU_I32};
+  const Value found = fold(kind, select(best, {low, NPU_I32}, other));
+  const Space all = space_;
+  space_.rank -= command_.inner_rank;
+  Value made = apply(NPU_I64, VEC_XOR, found.view, immediate(sign));
+  for (int d = space_.rank; d < NPU_MAX_RANK; d++) made.view.stride[d] = 0;
+  space_ = all;
+  made.wide = true;
+  made.high = high.view;
+  return made;
+}
+
+// A packet for each element of a row, all rows at once.
+View Lowering::scan_words(uint32_t op, uint32_t identity, const View& given) {
+  const int last = space_.rank - 1;
+  const View source = given.immediate ? materialize(given) : given;
+  const View made = contiguous(space_, source.type <= TYPE_F16 ? TYPE_F32 : TYPE_I32);
+  Space rows = space_;
+  rows.rank = last;
+  View before = immediate(identity);
+  for (int64_t i = 0; i < space_.size[last]; i++) {
+    View from = source, to = made;
+    from.addr += static_cast<uint64_t>(i * source.stride[last]);
+    to.addr += static_cast<uint64_t>(i * made.stride[last]);
+    emit(OP_VECTOR, op, rows, to, before, from, View());
+    before = to;
+  }
+  return made;
+}
+
+Lowering::Value Lowering::scan(int kind, const Value& given) {
+  const FoldOperation how = operation(kind, given.dtype);
+  const int64_t length = space_.size[space_.rank - 1];
+  if (length > 4096) throw Unsupported{"a scan of more than 4096 elements"};
+  const Range range = range_of(given);
+  const __int128 least = static_cast<__int128>(range.least) * length, most = static_cast<__int128>(range.most) * length;
+  const bool extreme = kind == NPU_FOLD_MAX || kind == NPU_FOLD_MIN;
+  const bool fits = extreme || (kind == NPU_FOLD_SUM && least >= INT32_MIN && most <= INT32_MAX);
+  if (given.dtype != NPU_I64 || (!given.wide && fits)) {
+    Value made{scan_words(how.op, how.identity, given.view), given.dtype};
+    if (given.dtype == NPU_I64 && extreme) made.range = range;
+    return made;
+  }
+  if (kind != NPU_FOLD_SUM)
+    throw Unsupported{std::string("the scan ") + npu::fold_name(kind) + " of integers beyond 32 bits"};
+  Value made{scan_words(VEC_IADD, 0, given.view), NPU_I64};
+  const View carry = apply(NPU_I32, VEC_ULT, made.view, given.view).view;
+  made.high = scan_words(VEC_IADD, 0, apply(NPU_I32, VEC_IADD, high_word(given), carry).view);
+  made.wide = true;
+  return made;
+}
+
 Lowering::Value Lowering::fold(int kind, const Value& given) {
+  if (given.wide && (kind == NPU_FOLD_MAX || kind == NPU_FOLD_MIN)) return extreme_long(kind, given);
   if (given.wide && kind != NPU_FOLD_SUM)
     throw Unsupported{std::string("the fold ") + npu::fold_name(kind) + " of integers beyond 32 bits"};
   const FoldOperation how = operation(kind, given.dtype);

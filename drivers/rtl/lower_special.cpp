@@ -1,4 +1,5 @@
-// Trigonometry and erf as sequences of packets, within the 4 units in the last place that docs/isa.md allows.
+// Trigonometry, erf, log1p and expm1 as sequences of packets, within the 4 units in the last place that docs/isa.md
+// allows.
 #include <limits>
 
 #include "drivers/rtl/lower.h"
@@ -100,6 +101,32 @@ Lowering::Value Lowering::erf(const View& x) {
   const View far = f(VEC_SUB, number(1), exp(f(VEC_XOR, t, immediate(kSign))).view);
   const View is_far = apply(NPU_BOOL, VEC_LT, number(0.9f), size).view;
   return {f(VEC_SELECT, is_far, f(VEC_OR, far, f(VEC_AND, x, immediate(kSign))), near), NPU_F32};
+}
+
+// What 1 + x loses is made good by the ratio of x to what is left of it.
+Lowering::Value Lowering::log1p(const View& x) {
+  const auto f = [&](uint32_t op, const View& a, const View& b, const View& c = immediate(0)) {
+    return apply(NPU_F32, op, a, b, c).view;
+  };
+  const View u = f(VEC_ADD, x, number(1));
+  const View scaled = f(VEC_MUL, log(u).view, f(VEC_DIV, x, f(VEC_SUB, u, number(1))));
+  const View same = apply(NPU_BOOL, VEC_EQ, u, number(1)).view;
+  const View infinite = apply(NPU_BOOL, VEC_EQ, u, number(std::numeric_limits<float>::infinity())).view;
+  const View as_it_is = apply(NPU_BOOL, VEC_OR, same, infinite).view;
+  return apply(NPU_F32, VEC_SELECT, as_it_is, x, scaled);
+}
+
+// Up to 1 the error of u = e^x is that of log u, so their ratio is good; beyond, nothing is lost by u - 1.
+Lowering::Value Lowering::expm1(const View& x) {
+  const auto f = [&](uint32_t op, const View& a, const View& b, const View& c = immediate(0)) {
+    return apply(NPU_F32, op, a, b, c).view;
+  };
+  const View u = exp(x).view;
+  const View less = f(VEC_SUB, u, number(1));
+  const View ratio = f(VEC_MUL, less, f(VEC_DIV, x, log(u).view));
+  const View size = f(VEC_AND, x, immediate(~kSign));
+  const View near = f(VEC_SELECT, apply(NPU_BOOL, VEC_EQ, u, number(1)).view, x, ratio);
+  return apply(NPU_F32, VEC_SELECT, apply(NPU_BOOL, VEC_LE, size, number(1)).view, near, less);
 }
 
 }  // namespace rtl

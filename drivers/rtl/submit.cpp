@@ -21,6 +21,7 @@ void Lowering::run() {
       return lower_copy();
     case NPU_MAP:
     case NPU_REDUCE:
+    case NPU_SCAN:
     case NPU_SCATTER:
       return lower_program(nullptr);
     case NPU_MATMUL:
