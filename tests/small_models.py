@@ -5,6 +5,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from torch_npu.bench import networks
+
 
 class Classify(nn.Module):
     """Cross entropy over what a model answers."""
@@ -30,21 +32,7 @@ class Loss(nn.Module):
 
 
 def lenet():
-    model = nn.Sequential(
-        nn.Conv2d(1, 6, 5, padding=2),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(6, 16, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(16 * 5 * 5, 120),
-        nn.ReLU(),
-        nn.Linear(120, 84),
-        nn.ReLU(),
-        nn.Linear(84, 10),
-    )
-    return Classify(model), (torch.randint(10, (4,)), torch.randn(4, 1, 28, 28)), {}
+    return Classify(networks.lenet()), (torch.randint(10, (4,)), torch.randn(4, 1, 28, 28)), {}
 
 
 class Block(nn.Module):

@@ -170,6 +170,60 @@ def test_what_follows_a_product_is_its_epilogue(dynamic):
     check(lambda a, b: torch.baddbmm(a[:, :, :1], a, b.t().expand(3, 6, 7), beta=2).relu(), a, b, kernels=1)
 
 
+# What a product's command does at its end, row by row: loops and single kernels, results of other types, values per
+# row and column, one tensor read and written.
+EPILOGUES = {
+    "a sum and its function": lambda y, row, column, other: (y + row, F.gelu(y + row)),
+    "one kernel and the sum itself": lambda y, row, column, other: (y, y * other),
+    "values per row": lambda y, row, column, other: F.silu(y) * column + torch.tanh(other),
+    "comparison": lambda y, row, column, other: (y * 0 + other > row, torch.where(other > column, y.exp(), other)),
+    "integers": lambda y, row, column, other: ((y * 0).int() + 1, y.sigmoid()),
+    "wider": lambda y, row, column, other: (y.double() * 2, y.exp() + 1),
+    "in place": lambda y, row, column, other: other.clone().add_(torch.tanh(y) * row).mul_(2),
+    "by columns": lambda y, row, column, other: F.gelu(y + row) * other.t().contiguous().t(),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_epilogues_of_long_rows(name, dtype):
+    torch.manual_seed(0)
+    a, b = torch.randn(37, 24, dtype=dtype) / 8, torch.randn(24, 150, dtype=dtype)
+    rest = torch.randn(150, dtype=dtype), torch.randn(37, 1, dtype=dtype), torch.randn(37, 150, dtype=dtype)
+    near = {"rtol": 2e-2, "atol": 5e-2} if dtype == torch.bfloat16 else {"rtol": 2e-5, "atol": 2e-5}
+    check(lambda a, b, *rest: EPILOGUES[name](a @ b, *rest), a, b, *rest, tolerance=near)
+
+
+def test_the_gradient_of_a_batch_norm_walks_its_rows_twice():
+    def gradients(x, weight, bias):
+        normed = F.batch_norm(x, None, None, weight, bias, True)
+        return torch.autograd.grad((F.relu(normed) * normed.detach().cos()).sum(), (x, weight, bias))
+
+    given = torch.randn(4, 6, 8, 8), torch.rand(6) + 0.5, torch.randn(6)
+    expected = gradients(*(t.clone().requires_grad_() for t in given))
+    ours = [t.npu().requires_grad_() for t in given]
+    result, codes = run_and_get_code(torch.compile(gradients), *ours)
+    torch.testing.assert_close(to_cpu(result), expected, rtol=1e-4, atol=1e-4)
+    (kernel,) = [k for k in codes[-1].split("npu_kernel(") if "batch_norm_backward" in k and "fold" in k]
+    assert kernel.count("each:") == 2 and kernel.count("fold sum") == 2, kernel
+
+
+def test_pooling_over_a_border_keeps_its_op_where_positions_are_wanted():
+    image = torch.randn(2, 3, 9, 9)
+    check(lambda x: F.max_pool2d(x, 3, 2, 1), image, kernels=1)
+    check(lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), image, kernels=0)
+
+    def gradient(pad):
+        x = image.npu().requires_grad_()
+        answer = torch.compile(lambda x: F.max_pool2d(x, 3, 2, pad))(x).square().sum()
+        return torch.autograd.grad(answer, x)[0].cpu()
+
+    for pad in (0, 1):
+        x = image.clone().requires_grad_()
+        (expected,) = torch.autograd.grad(F.max_pool2d(x, 3, 2, pad).square().sum(), x)
+        torch.testing.assert_close(gradient(pad), expected)
+
+
 def test_functions_are_kept_for_the_backward_pass():
     def gradient(x):
         y = torch.tanh(x * 0.5) * torch.sigmoid(x)

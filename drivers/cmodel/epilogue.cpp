@@ -2,29 +2,13 @@
 #include <algorithm>
 #include <cstring>
 
-#include "drivers/cmodel/exec.h"
+#include "drivers/cmodel/epilogue_rows.h"
 
 namespace cmodel {
 namespace {
 
 constexpr int64_t kShortestRow = 16;  // shorter ones share tiles in the interpreter
-
-// A block of the results of MATMUL or CONV.
-struct Block {
-  const int64_t* outer;
-  int64_t row0, rows, col0, cols;
-  const char* acc;
-  int64_t ld;
-  int acc_dtype;
-};
-
-// The element of an operand that goes with the block's first result.
-char* first_of(const Job& job, const Operand& operand, const Block& block) {
-  const int rank = job.command.rank;
-  int64_t at = block.row0 * operand.stride[rank - 2] + block.col0 * operand.stride[rank - 1];
-  for (int d = 0; d < rank - 2; ++d) at += block.outer[d] * operand.stride[d];
-  return operand.ptr + at * (int64_t{1} << log_size_of(operand.dtype));
-}
+constexpr int64_t kWorthRows = 64;    // the same for a program of several instructions
 
 // One instruction (a bias, a scale, relu) or none: row by row, the kernel writes the result. False: nothing was done.
 bool run_direct_epilogue(const Job& job, const Direct& direct, const Block& block) {
@@ -49,7 +33,7 @@ bool run_direct_epilogue(const Job& job, const Direct& direct, const Block& bloc
       const Operand& operand = job.operands[arg.number];
       const int64_t along = operand.stride[rank - 1];
       if (operand.immediate || operand.dtype != arg.dtype || (along != 0 && along != 1)) return false;
-      ptr[i] = first_of(job, operand, block);
+      ptr[i] = block.first_of(job, operand);
       step[i] = operand.stride[rank - 2] * (int64_t{1} << log_size[i]);
       if (along == 0) uniform |= 1u << i;
     } else {
@@ -61,7 +45,7 @@ bool run_direct_epilogue(const Job& job, const Direct& direct, const Block& bloc
   if (uniform == (1u << direct.args) - 1) return false;
   const int out_log = log_size_of(out.dtype);
   const int64_t out_step = out.stride[rank - 2] * (int64_t{1} << out_log);
-  char* to = first_of(job, out, block);
+  char* to = block.first_of(job, out);
   const Convert convert = k.convert[direct.value_dtype][out.dtype];
   const bool same = out.dtype == direct.value_dtype && out.dtype != NPU_BOOL;
   alignas(64) char temp[kBlock * 8];
@@ -89,10 +73,9 @@ bool run_direct_epilogue(const Job& job, const Direct& direct, const Block& bloc
 void run_epilogue(const Job& job, const int64_t* outer, int64_t row0, int64_t rows, int64_t col0, int64_t cols,
                   const void* acc, int64_t ld, int acc_dtype) {
   const Plan& plan = *job.program->plan;
-  if (plan.direct.kind != Direct::kNot &&
-      run_direct_epilogue(job, plan.direct,
-                          {outer, row0, rows, col0, cols, static_cast<const char*>(acc), ld, acc_dtype}))
-    return;
+  const Block block{outer, row0, rows, col0, cols, static_cast<const char*>(acc), ld, acc_dtype};
+  if (plan.direct.kind != Direct::kNot && run_direct_epilogue(job, plan.direct, block)) return;
+  if (cols >= kWorthRows && cols <= kBlock && run_rows(job, block)) return;
   const int rank = job.command.rank, views = static_cast<int>(plan.views.size());
   // Rows wide enough are tiles of their own; narrow ones share a tile.
   const int64_t wide = std::min(cols, kBlock),

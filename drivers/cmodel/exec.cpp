@@ -68,7 +68,7 @@ Frame& prepare(const Job& job, FailureSink& sink, int64_t block, int extra) {
   f.direct_stores = true;
   f.streams = 0;
   f.in_combine = false;
-  f.folding = false;
+  f.folding = f.folds_tile = false;
   f.hoists = false;
   f.next_row = nullptr;
   f.row_buffer = nullptr;

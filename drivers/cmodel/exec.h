@@ -51,6 +51,7 @@ struct Frame {
   uint64_t streams = 0;       // operands, by bit, whose stores bypass the caches
   bool in_combine = false;
   bool folding = false;               // compiled loops may add up what is folded
+  bool folds_tile = false;            // all of the tile belongs to one row of a REDUCE
   bool hoists = false;                // values with a set `fixed` are there already
   int64_t part = 0, parts = 1;        // SCATTER: store_at writes this part of each operand only
   const int64_t* next_row = nullptr;  // by view: elements from one row to the next, if memory is worth fetching ahead

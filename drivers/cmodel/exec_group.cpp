@@ -4,6 +4,7 @@
 
 #include "drivers/cmodel/direct.h"
 #include "drivers/cmodel/exec.h"
+#include "drivers/cmodel/loop_inputs.h"
 #include "drivers/cmodel/tile_memory.h"
 
 namespace cmodel {
@@ -36,30 +37,10 @@ void hoist(Frame& f) {
 
 namespace {
 
-constexpr int kLanes = 16, kCopies = 2 * kLanes;
 // The processor does not look beyond its page by itself.
 constexpr int64_t kAheadBytes = 4096;
-
-// As many copies of one value as a loop reads at once, for inputs that do not vary along a row.
-struct alignas(64) Copies {
-  char bytes[4 * kCopies];
-
-  void set(const char* from, bool flag) {
-    if (flag) {
-      std::memset(bytes, *from, kCopies);
-      return;
-    }
-    float value;
-    std::memcpy(&value, from, sizeof value);
-    float all[kCopies];
-    std::fill_n(all, kCopies, value);
-    std::memcpy(bytes, all, sizeof all);
-  }
-};
-
-uint64_t storage_bits(int dtype, int pointer) {
-  return uint64_t{dtype == NPU_BF16 ? kBFloat : dtype == NPU_F16 ? kHalf : kOwn} << (2 * pointer);
-}
+// Below this, a loop over a whole tile costs less than one per row, even if values per row or column are spread for it.
+constexpr int64_t kShortRow = 48;
 
 double total(const float* lanes) {
   double sum[4] = {};
@@ -88,9 +69,9 @@ void run_group(Frame& f, const Group& group, const Tile& tile) {
   }
   const bool varies = both == 3;
   int64_t rows = 1, n = both == 0 ? 1 : both == kRows ? tile.rows : both == kCols ? tile.cols : tile.n;
-  const bool folds = f.folding && group.folding && varies && (tile.cols >= kLanes || tile.rows == 1);
-  if (varies && (one_sided || folds)) {
-    if (tile.cols < kLanes && tile.rows > 1) {
+  const bool folds = f.folding && group.folding && varies && (tile.cols >= kLanes || tile.rows == 1 || f.folds_tile);
+  if (varies && (one_sided || (folds && !f.folds_tile))) {
+    if (tile.cols < (folds ? kLanes : kShortRow) && tile.rows > 1) {
       for (int id : group.inputs)
         if (!f.val[id].uniform) spread(f, id, tile);
     } else {

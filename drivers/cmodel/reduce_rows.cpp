@@ -73,12 +73,14 @@ void Reduce::fold_tiles(Frame& f, const Segment& segment, const Tiling& tiles, i
   }
   if (gathers(segment)) return fold_gathered(f, segment, tiles, first, last, base, acc[0]);
   Tile tile;
+  f.folds_tile = true;
   for (int64_t i = first; i < last; ++i) {
     tiles.at(i, base, tile);
     tile.position = row;
     run_tile(f, segment.begin, segment.end, tile);
     for (size_t k = 0; k < segment.folds.size(); ++k) accumulate(f, segment.folds[k], &acc[k], 1, tile.n);
   }
+  f.folds_tile = false;
 }
 
 bool Reduce::gathers(const Segment& segment) const {

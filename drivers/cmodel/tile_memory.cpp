@@ -41,18 +41,6 @@ void deposit(const Kernels& k, char* out, const void* in, int log_size, int64_t 
   for (int64_t r = 0; r < rows; ++r, a += bytes, out += step) k.scatter[log_size](out, col_stride, a, cols);
 }
 
-namespace {
-
-bool is_dense(const Place& p, const Tile& t) {
-  if (t.cols == 1) return p.row_stride == 1;
-  return p.col_stride == 1 && (t.rows == 1 || p.row_stride == t.cols);
-}
-
-bool is_narrow(int dtype) {
-  return dtype == NPU_BF16 || dtype == NPU_F16;
-}
-
-// Is this the memory of one of these operands? All of them may stand for later segments, of which each store counts.
 bool is_one_of(const Frame& f, uint64_t operands, const Operand& operand) {
   if (operands == 0) return false;
   if (operands != ~uint64_t{0}) {
@@ -64,6 +52,13 @@ bool is_one_of(const Frame& f, uint64_t operands, const Operand& operand) {
     if ((op.step == Step::kStore || op.step == Step::kStoreAt) && f.job->operands[op.imm].ptr == operand.ptr)
       return true;
   return false;
+}
+
+namespace {
+
+bool is_dense(const Place& p, const Tile& t) {
+  if (t.cols == 1) return p.row_stride == 1;
+  return p.col_stride == 1 && (t.rows == 1 || p.row_stride == t.cols);
 }
 
 void fetch(Frame& f, int i, const Op& op, const Place& p, const Tile& t) {

@@ -13,6 +13,13 @@ void load_acc(Frame& frame, int at, const Tile& tile);
 void cast(Frame& frame, int at, const Tile& tile);
 void check_index(Frame& frame, int at, const Tile& tile);
 
+// Is this the memory of one of these operands? All of them may stand for later segments, of which each store counts.
+bool is_one_of(const Frame& frame, uint64_t operands, const Operand& operand);
+
+inline bool is_narrow(int dtype) {
+  return dtype == NPU_BF16 || dtype == NPU_F16;
+}
+
 // Where the kernel of `op` may write because its value is stored there next, or null.
 char* direct_target(Frame& frame, const Op& op, const Tile& tile);
 

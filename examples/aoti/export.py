@@ -5,25 +5,8 @@ The package runs in Python (torch._inductor.aoti_load_package) and in C++ (run_p
 import sys
 
 import torch
-from torch import nn
 
-
-def lenet() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(1, 6, 5, padding=2),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(6, 16, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(16 * 5 * 5, 120),
-        nn.ReLU(),
-        nn.Linear(120, 84),
-        nn.ReLU(),
-        nn.Linear(84, 10),
-    )
+from torch_npu.bench.networks import lenet
 
 
 def ramps(batch: int) -> torch.Tensor:
@@ -32,6 +15,7 @@ def ramps(batch: int) -> torch.Tensor:
 
 
 def main(path: str) -> None:
+    torch.manual_seed(0)
     model = lenet().eval().to("npu")
     batch = torch.export.Dim("batch", min=1, max=64)
     exported = torch.export.export(model, (ramps(4).to("npu"),), dynamic_shapes=({0: batch},))

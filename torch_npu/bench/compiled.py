@@ -15,15 +15,13 @@ from torch import nn
 
 from torch_npu import fallback
 from torch_npu.bench.measure import CLOCKS, REST, Plan, compare
-from torch_npu.bench.networks import ResNet18
+from torch_npu.bench.networks import ResNet18, lenet
 from torch_npu.cli.progress import Progress
 from torch_npu.cli.table import table
 
 
 def _lenet() -> tuple[nn.Module, dict]:
-    convolutions = (nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU())
-    dense = (nn.MaxPool2d(2), nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU())
-    return nn.Sequential(*convolutions, *dense, nn.Linear(84, 10)), {"input": torch.randn(32, 1, 28, 28)}
+    return lenet(), {"input": torch.randn(32, 1, 28, 28)}
 
 
 def _resnet() -> tuple[nn.Module, dict]:

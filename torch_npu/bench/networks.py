@@ -1,10 +1,17 @@
-"""Two models for `python -m torch_npu bench training`: ResNet-18 and a small transformer, written out here."""
+"""Models that benchmarks, examples and tests share: LeNet, ResNet-18 and a small transformer, written out here."""
 
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+
+def lenet() -> nn.Sequential:
+    """For images of 1 x 28 x 28 in ten classes."""
+    convolutions = (nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU())
+    dense = (nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16 * 5 * 5, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU())
+    return nn.Sequential(*convolutions, *dense, nn.Linear(84, 10))
 
 
 class Block(nn.Module):

@@ -11,11 +11,12 @@ from torch.utils._ordered_set import OrderedSet
 from torch.utils._sympy import functions as sf
 
 from torch_npu import _C
-from torch_npu.compile import autotune
+from torch_npu.compile import autotune, passes
 from torch_npu.compile.definition import KERNEL_NAME, Definition
 from torch_npu.compile.ops import NpuOverrides, NpuProxy, seen_as, value_of
 from torch_npu.compile.program import (
     NARROW,
+    STORAGE,
     Builder,
     Segment,
     TooLarge,
@@ -25,6 +26,7 @@ from torch_npu.compile.program import (
     finish,
     is_float,
     text_of,
+    used,
 )
 from torch_npu.compile.space import Space, plain, static
 
@@ -169,9 +171,10 @@ class NpuKernel(SIMDKernel):
         dtype = V.graph.get_dtype(name)
         imm, type = self.operand(argument, offset, strides), compute_type(dtype)
         seen = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
-        if rest == 0:
-            return self.builder.emit("load", imm=imm, type=type, dtype=seen, mask=self._load_mask)
-        return self.builder.emit("load_at", [self._compute(rest)], imm=imm, type=type, dtype=seen, mask=self._load_mask)
+        op, args = ("load", []) if rest == 0 else ("load_at", [self._compute(rest)])
+        loaded = self.builder.emit(op, args, imm=imm, type=type, dtype=seen, mask=self._load_mask)
+        loaded.source, loaded.argument = name, argument
+        return loaded
 
     def load_seed(self, name: str, offset) -> Value:
         return self.load(name, sympy.sympify(offset))
@@ -197,7 +200,8 @@ class NpuKernel(SIMDKernel):
             )
         else:
             raise Unsupported(f"a store with mode {mode}")
-        stored.buffer = name
+        stored.buffer, stored.argument = name, argument
+        stored.exact = STORAGE[dtype] == value.type
 
     def check_bounds(self, expr, size, lower, upper) -> None:
         if lower or upper:
@@ -255,6 +259,14 @@ class NpuKernel(SIMDKernel):
             self.builder.current, self.after = self.after, Segment("row")
             seen += self.builder.close("row")
         self.cse.invalidate(OrderedSet(self.builder.visible.values()))
+
+    def remove_kernel_local_buffers(self) -> None:
+        """A buffer that later loops of this kernel loaded need not be there if they do not load it any more."""
+        self.codegen_body()
+        self.builder.segments = passes.merge(self.builder.segments)
+        loaded = {v.source for v in used(self.builder.segments, lambda s, v: v.effect or s.kind == "combine")}
+        self.must_keep_buffers &= OrderedSet(loaded - {None})
+        super().remove_kernel_local_buffers()
 
     # The result.
 

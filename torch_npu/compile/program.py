@@ -81,6 +81,9 @@ class Value(CSEVariable):
         self.op, self.args, self.imm, self.type, self.mask = op, args, imm, type, mask
         self.effect = effect  # kept even if nobody uses the value
         self.buffer = None  # of a store: the buffer's name, which fusion may remove later
+        self.source = None  # of a load: the same
+        self.argument = None  # of both: the kernel's name for the tensor
+        self.exact = False  # of a store: the tensor holds the value as it is, not narrowed
 
     def inputs(self) -> list["Value"]:
         return [*self.args, *([self.mask] if self.mask is not None else [])]

@@ -1,0 +1,92 @@
+"""Fewer passes over the folded range.
+
+Inductor ends a loop wherever one reduction follows another, so the gradient of a batch norm is four loops: two sums, of
+which neither needs the other, and what is made of them in two steps by way of a buffer. An each segment that needs
+nothing of what lies between joins an earlier one, and what that one has stored at a point is not loaded again there."""
+
+from torch_npu.compile.program import MAX_FOLDS, Segment, Value
+
+_READS, _WRITES = ("load", "load_at"), ("store", "store_at")
+
+
+def merge(segments: list[Segment]) -> list[Segment]:
+    out: list[Segment] = []
+    replaced: dict[Value, Value] = {}
+    for segment in segments:
+        for value in segment.values:
+            _rename(value, replaced)
+        place = _place_for(segment, out)
+        if place is None:
+            out.append(Segment(segment.kind, list(segment.values)))
+        else:
+            _join(out[place], segment, replaced)
+    return out
+
+
+def _rename(value: Value, replaced: dict[Value, Value]) -> None:
+    value.args = [replaced.get(a, a) for a in value.args]
+    if value.mask is not None:
+        value.mask = replaced.get(value.mask, value.mask)
+
+
+def _place_for(segment: Segment, before: list[Segment]) -> int | None:
+    """The number of the first each segment that this one can be part of."""
+    if not _is_plain(segment):
+        return None
+    needs = {a for v in segment.values for a in v.inputs()}.difference(segment.values)
+    place = None
+    for k in reversed(range(len(before))):
+        other = before[k]
+        if not needs.isdisjoint(other.values):
+            break
+        pairs = _conflicts(other, segment)
+        if _is_plain(other) and _folds(other) + _folds(segment) <= MAX_FOLDS and all(_in_order(*p) for p in pairs):
+            place = k
+        if pairs:
+            break
+    return place
+
+
+def _is_plain(segment: Segment) -> bool:
+    return segment.kind == "each" and not any(v.op in ("scan", "store_at") for v in segment.values)
+
+
+def _folds(segment: Segment) -> int:
+    return sum(v.op == "fold" for v in segment.values)
+
+
+def _conflicts(first: Segment, second: Segment) -> list[tuple[Value, Value]]:
+    """Accesses of one tensor, at least one of which writes."""
+    accesses = [[v for v in s.values if v.op in (*_READS, *_WRITES)] for s in (first, second)]
+    return [
+        (a, b)
+        for a in accesses[0]
+        for b in accesses[1]
+        if a.argument == b.argument and (a.op in _WRITES or b.op in _WRITES)
+    ]
+
+
+def _in_order(a: Value, b: Value) -> bool:
+    """Whether it is enough that `a` comes before `b` at each point: both are at the same place of the tensor, and what
+    was stored need not be loaded."""
+    if a.imm != b.imm or "_at" in a.op + b.op:
+        return False
+    return b.op == "store" or (a.exact and a.mask is None and b.mask is None)
+
+
+def _join(into: Segment, segment: Segment, replaced: dict[Value, Value]) -> None:
+    known: dict[tuple, Value] = {}
+    own = set(segment.values)
+    arguments = {v.imm: v.argument for v in (*into.values, *segment.values) if v.op == "load"}
+    for value in (*into.values, *segment.values):
+        _rename(value, replaced)
+        if value.op == "store":
+            for key in [k for k in known if k[0] in _READS and arguments.get(k[2]) in (None, value.argument)]:
+                del known[key]
+            if value.exact and value.mask is None:
+                known["load", (), value.imm, value.args[0].type, None] = value.args[0]
+        if not value.effect:
+            same = known.setdefault((value.op, tuple(value.args), value.imm, value.type, value.mask), value)
+            if same is not value and value in own:
+                replaced[value] = same
+    into.values += [v for v in segment.values if v not in replaced]
