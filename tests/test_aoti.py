@@ -33,6 +33,20 @@ def lenet():
     return example().lenet(), (example().ramps(4),), {}, ({0: torch.export.Dim("batch", min=1, max=64)},)
 
 
+class Decides(nn.Module):
+    """A condition, a loop and a number that come from values: they stay in the package."""
+
+    def forward(self, x):
+        x = torch.cond(x.sum() > 0, lambda t: t.sin() + 1, lambda t: t.cos() * 2, (x,))
+        start = torch.zeros((), dtype=torch.int64, device=x.device)
+        _, x = torch._higher_order_ops.while_loop(lambda k, t: k < 3, lambda k, t: (k + 1, t * 2), (start, x))
+        return x * (x > 0).sum().item()
+
+
+def decides():
+    return Decides(), (torch.ones(4, 6),), {}, None
+
+
 class Layer(nn.Module):
     """A layer of a decoder without cache, with its positions."""
 
@@ -109,6 +123,12 @@ def test_values_are_those_of_eager_mode(packaged, runner, name):
     assert result.device == expected.device
     torch.testing.assert_close(result.cpu(), expected.cpu(), rtol=1e-5, atol=1e-5)
     assert not torch_npu.fallback.report()
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_conditions_and_loops_ask_their_values(packaged, runner, sign):
+    x = sign * torch.rand(4, 6).npu()
+    torch.testing.assert_close(runner("decides")(x).cpu(), packaged("decides")[0](x).cpu())
 
 
 @pytest.mark.parametrize("batch", [0, 1, 2, 33, 64])

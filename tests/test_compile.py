@@ -259,6 +259,16 @@ def test_convolution_and_attention_are_aten_calls_with_fused_neighbours():
     check(lambda q: F.scaled_dot_product_attention(q, q + 1, q * 2, is_causal=True), torch.randn(2, 4, 8, 16))
 
 
+def test_conditions_and_loops_stay_in_the_graph():
+    def fn(x):
+        x = torch.cond(x.sum() > 0, lambda t: t.sin() + 1, lambda t: t.cos() * 2, (x * 3,))
+        start = torch.zeros((), dtype=torch.int64, device=x.device)
+        return torch._higher_order_ops.while_loop(lambda k, t: k < 3, lambda k, t: (k + 1, t * 2), (start, x))[1]
+
+    for sign in (1, -1):
+        check(fn, sign * torch.rand(4, 6))
+
+
 def test_mutation():
     def step(a, b):
         a.add_(b).mul_(2)

@@ -33,16 +33,8 @@ class EstimatesPeak:
         self._estimate_peak = _Peak(estimate)
 
 
-class NpuWrapper(EstimatesPeak, PythonWrapperCodegen):
-    @staticmethod
-    def create(is_subgraph, subgraph_name, parent_wrapper, partition_signatures=None):
-        if is_subgraph:
-            return SubgraphPythonWrapperCodegen(subgraph_name, parent_wrapper, partition_signatures)
-        return NpuWrapper()
-
-    def write_header(self) -> None:
-        super().write_header()
-        self.header.writeline("from torch_npu.compile.runtime import device_guard, empty_strided_npu, npu_kernel")
+class _Lines:
+    """What a graph and the graphs inside it (branches, bodies of loops) have in common."""
 
     def call_kernel(self, name: str, tensors: list[str], numbers) -> None:
         self.writeline(f"{name}({', '.join([*tensors, *map(pexpr, numbers)])})")
@@ -53,3 +45,19 @@ class NpuWrapper(EstimatesPeak, PythonWrapperCodegen):
         if device.type == "npu" and line.startswith(general) and fast in line:
             line = line.replace(general, f"{name} = empty_strided_npu(").replace(fast, f", {dtype})")
         return line
+
+
+class NpuSubgraphWrapper(_Lines, EstimatesPeak, SubgraphPythonWrapperCodegen):
+    pass
+
+
+class NpuWrapper(_Lines, EstimatesPeak, PythonWrapperCodegen):
+    @staticmethod
+    def create(is_subgraph, subgraph_name, parent_wrapper, partition_signatures=None):
+        if is_subgraph:
+            return NpuSubgraphWrapper(subgraph_name, parent_wrapper, partition_signatures)
+        return NpuWrapper()
+
+    def write_header(self) -> None:
+        super().write_header()
+        self.header.writeline("from torch_npu.compile.runtime import device_guard, empty_strided_npu, npu_kernel")
