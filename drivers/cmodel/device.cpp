@@ -1,18 +1,14 @@
 #include "drivers/cmodel/device.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <stdexcept>
+#include <unordered_set>
 
 #include "drivers/cmodel/pool.h"
 
 namespace cmodel {
 namespace {
-
-// Plain bytes: still there when destructors of other libraries call in at the end of a thread.
-thread_local char t_error[1024];
 
 // Open instances, so that the end of the process finds the threads to stop. Never destroyed.
 struct Instances {
@@ -59,22 +55,14 @@ Timing* open_timing() {
   return first ? first->timing.get() : nullptr;
 }
 
-void set_error(const std::string& text) {
-  const size_t n = std::min(text.size(), sizeof t_error - 1);
-  std::memcpy(t_error, text.data(), n);
-  t_error[n] = 0;
-}
+}  // namespace cmodel
 
-const char* error_text() {
-  return t_error;
-}
+using namespace cmodel;
 
-npu_status error(npu_status status, const std::string& text) {
-  set_error(text);
-  return status;
-}
+namespace npu::driver {
 
-npu_status open_instance(const char* text, npu_instance** out) {
+npu_status open(const char* text, npu_instance** out) {
+  if (!out) return null_pointer();
   auto instance = std::make_unique<npu_instance>();
   std::string why;
   if (!parse_options(text, &instance->options, &why)) return error(NPU_ERROR_INVALID, why);
@@ -96,7 +84,8 @@ npu_status open_instance(const char* text, npu_instance** out) {
   return NPU_OK;
 }
 
-void close_instance(npu_instance* instance) {
+void close(npu_instance* instance) {
+  if (!instance) return;
   Instances& instances = Instances::get();
   {
     std::lock_guard<std::mutex> lock(instances.mutex);
@@ -106,13 +95,10 @@ void close_instance(npu_instance* instance) {
   delete instance;
 }
 
-npu_status open_device(npu_instance* instance, uint32_t index, npu_device** out) {
+npu_status device_open(npu_instance* instance, uint32_t index, npu_device** out) {
+  if (!instance || !out) return null_pointer();
   std::lock_guard<std::mutex> lock(instance->mutex);
-  if (index >= instance->devices.size())
-    return error(NPU_ERROR_INVALID, "expected a device index below " + std::to_string(instance->devices.size()) +
-                                        ", got " + std::to_string(index) + "; raise devices= in the driver's options");
-  if (instance->devices[index])
-    return error(NPU_ERROR_INVALID, "expected device " + std::to_string(index) + " to be closed, got it open already");
+  if (const npu_status status = check_device(instance->devices, index); status != NPU_OK) return status;
   try {
     *out = instance->devices[index] = new npu_device(instance, index);
   } catch (const std::runtime_error& why) {
@@ -121,7 +107,8 @@ npu_status open_device(npu_instance* instance, uint32_t index, npu_device** out)
   return NPU_OK;
 }
 
-void close_device(npu_device* device) {
+void device_close(npu_device* device) {
+  if (!device) return;
   device->wait_all();
   {
     std::lock_guard<std::mutex> lock(device->instance->mutex);
@@ -130,7 +117,8 @@ void close_device(npu_device* device) {
   delete device;
 }
 
-npu_status synchronize_device(npu_device* device) {
+npu_status device_synchronize(npu_device* device) {
+  if (!device) return null_pointer();
   const auto streams = device->live_streams();
   npu_stream* first = nullptr;
   int64_t when = INT64_MAX;
@@ -144,7 +132,8 @@ npu_status synchronize_device(npu_device* device) {
   return NPU_OK;
 }
 
-npu_status reset_device(npu_device* device) {
+npu_status device_reset(npu_device* device) {
+  if (!device) return null_pointer();
   const auto streams = device->live_streams();
   std::vector<uint64_t> last;
   for (auto& stream : streams) {
@@ -161,9 +150,7 @@ npu_status reset_device(npu_device* device) {
   return NPU_OK;
 }
 
-}  // namespace cmodel
-
-using namespace cmodel;
+}  // namespace npu::driver
 
 std::vector<std::shared_ptr<npu_stream>> npu_instance::all_streams() {
   std::vector<std::shared_ptr<npu_stream>> all;
@@ -186,9 +173,6 @@ npu_device::npu_device(npu_instance* instance, uint32_t index)
 
 npu_device::~npu_device() {
   for (auto& [stream, owned] : streams) stream->stop_worker();
-  for (npu_event* event : events) delete event;
-  for (npu_program* program : programs) delete program;
-  for (void* memory : pinned) std::free(memory);
 }
 
 std::vector<std::shared_ptr<npu_stream>> npu_device::live_streams() {

@@ -4,7 +4,6 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "drivers/cmodel/access.h"
@@ -13,14 +12,13 @@
 #include "drivers/cmodel/options.h"
 #include "drivers/cmodel/stream.h"
 #include "drivers/cmodel/timing.h"
+#include "support/driver/base.h"
+#include "support/driver/functions.h"
 
 namespace cmodel {
 
-// The text of the last error on this thread.
-void set_error(const std::string& text);
-const char* error_text();
-// Sets the text and passes the status through.
-npu_status error(npu_status status, const std::string& text);
+using npu::driver::error;
+using npu::driver::set_error;
 
 }  // namespace cmodel
 
@@ -72,42 +70,14 @@ struct npu_device {
   // What is left when the device closes.
   std::mutex objects;
   std::unordered_map<npu_stream*, std::shared_ptr<npu_stream>> streams;
-  std::unordered_set<npu_event*> events;
-  std::unordered_set<npu_program*> programs;
-  std::unordered_set<void*> pinned;
+  npu::driver::Owned<npu_event> events;
+  npu::driver::Owned<npu_program> programs;
+  npu::driver::PinnedMemory pinned;
 };
 
 namespace cmodel {
 
 // Of the first open instance that has one; null: none has.
 Timing* open_timing();
-
-// Entries of the driver's table, by file.
-npu_status open_instance(const char* options, npu_instance** out);
-void close_instance(npu_instance* instance);
-npu_status open_device(npu_instance* instance, uint32_t index, npu_device** out);
-void close_device(npu_device* device);
-npu_status synchronize_device(npu_device* device);
-npu_status reset_device(npu_device* device);
-
-npu_status copy_to_device(npu_stream* stream, npu_addr dst, const void* src, uint64_t size, uint32_t flags);
-npu_status copy_to_host(npu_stream* stream, void* dst, npu_addr src, uint64_t size, uint32_t flags);
-npu_status copy_on_device(npu_stream* stream, npu_addr dst, npu_addr src, uint64_t size);
-
-npu_status wait_event(npu_stream* stream, npu_event* event);
-npu_status create_event(npu_device* device, uint32_t flags, npu_event** out);
-void destroy_event(npu_event* event);
-npu_status record_event(npu_event* event, npu_stream* stream);
-npu_status query_event(npu_event* event);
-npu_status synchronize_event(npu_event* event);
-npu_status elapsed(npu_event* start, npu_event* end, double* out);
-npu_status synchronize_stream(npu_stream* stream);
-
-npu_status create_program(npu_device* device, const npu_program_desc* desc, npu_program** out);
-void destroy_program(npu_program* program);
-npu_status supports(npu_device* device, const npu_command* command);
-npu_status list_choices(npu_device* device, const npu_command* command, npu_choice* out, uint32_t capacity,
-                        uint32_t* count);
-npu_status submit(npu_stream* stream, const npu_command* command);
 
 }  // namespace cmodel

@@ -19,33 +19,23 @@ Place place_of(npu_event* event) {
   return {event->recorded, event->stream, event->seq};
 }
 
-npu_status null_event() {
-  return error(NPU_ERROR_INVALID, "expected an event and a stream, got a null pointer");
-}
-
 }  // namespace
+}  // namespace cmodel
 
-npu_status create_event(npu_device* device, uint32_t flags, npu_event** out) {
-  if (!device || !out) return error(NPU_ERROR_INVALID, "expected a device, got a null pointer");
-  if (flags & ~uint32_t{NPU_EVENT_TIMING})
-    return error(NPU_ERROR_INVALID, "expected no event flags but NPU_EVENT_TIMING, got " + std::to_string(flags));
-  auto* event = new npu_event(device, (flags & NPU_EVENT_TIMING) != 0);
-  std::lock_guard<std::mutex> lock(device->objects);
-  device->events.insert(event);
-  *out = event;
+namespace npu::driver {
+using namespace cmodel;
+
+npu_status event_create(npu_device* device, uint32_t flags, npu_event** out) {
+  if (const npu_status status = check_event(device, flags, out); status != NPU_OK) return status;
+  *out = device->events.add(std::make_unique<npu_event>(device, (flags & NPU_EVENT_TIMING) != 0));
   return NPU_OK;
 }
 
-void destroy_event(npu_event* event) {
-  if (!event) return;
-  {
-    std::lock_guard<std::mutex> lock(event->device->objects);
-    event->device->events.erase(event);
-  }
-  delete event;
+void event_destroy(npu_event* event) {
+  if (event) event->device->events.destroy(event);
 }
 
-npu_status record_event(npu_event* event, npu_stream* stream) {
+npu_status event_record(npu_event* event, npu_stream* stream) {
   if (!event || !stream) return null_event();
   if (event->device->instance != stream->device->instance)
     return error(NPU_ERROR_INVALID, "expected an event and a stream of one driver instance, got two instances");
@@ -80,7 +70,7 @@ npu_status record_event(npu_event* event, npu_stream* stream) {
   return NPU_OK;
 }
 
-npu_status wait_event(npu_stream* stream, npu_event* event) {
+npu_status stream_wait_event(npu_stream* stream, npu_event* event) {
   if (!event || !stream) return null_event();
   if (event->device->instance != stream->device->instance)
     return error(NPU_ERROR_INVALID, "expected an event and a stream of one driver instance, got two instances");
@@ -99,12 +89,12 @@ npu_status wait_event(npu_stream* stream, npu_event* event) {
   return NPU_OK;
 }
 
-npu_status query_event(npu_event* event) {
+npu_status event_query(npu_event* event) {
   if (!event) return null_event();
   return place_of(event).reached() ? NPU_OK : NPU_NOT_READY;
 }
 
-npu_status synchronize_event(npu_event* event) {
+npu_status event_synchronize(npu_event* event) {
   if (!event) return null_event();
   const Place place = place_of(event);
   if (!place.stream) return NPU_OK;
@@ -114,7 +104,7 @@ npu_status synchronize_event(npu_event* event) {
   return NPU_OK;
 }
 
-npu_status elapsed(npu_event* start, npu_event* end, double* out) {
+npu_status event_elapsed(npu_event* start, npu_event* end, double* out) {
   if (!start || !end || !out) return null_event();
   int64_t times[2];
   npu_event* const events[2] = {start, end};
@@ -136,7 +126,7 @@ npu_status elapsed(npu_event* start, npu_event* end, double* out) {
   return NPU_OK;
 }
 
-npu_status synchronize_stream(npu_stream* stream) {
+npu_status stream_synchronize(npu_stream* stream) {
   if (!stream) return error(NPU_ERROR_INVALID, "expected a stream, got a null pointer");
   const uint64_t seq = stream->last_submitted();
   stream->wait(seq);
@@ -145,4 +135,4 @@ npu_status synchronize_stream(npu_stream* stream) {
   return NPU_OK;
 }
 
-}  // namespace cmodel
+}  // namespace npu::driver

@@ -126,8 +126,12 @@ npu_status enqueue(npu_stream& stream, const npu_command& c, const Job& job) {
 }
 
 }  // namespace
+}  // namespace cmodel
 
-npu_status create_program(npu_device* device, const npu_program_desc* desc, npu_program** out) {
+namespace npu::driver {
+using namespace cmodel;
+
+npu_status program_create(npu_device* device, const npu_program_desc* desc, npu_program** out) {
   if (!device || !desc || !out) return error(NPU_ERROR_INVALID, "expected a device and a program, got a null pointer");
   if (desc->struct_size < sizeof(npu_program_desc))
     return error(NPU_ERROR_INVALID, "expected a program of at least " + std::to_string(sizeof(npu_program_desc)) +
@@ -136,25 +140,18 @@ npu_status create_program(npu_device* device, const npu_program_desc* desc, npu_
   if (!why.empty())
     return error(NPU_ERROR_INVALID, "program " + std::string(desc->name ? desc->name : "?") + ": " + why);
   static std::atomic<uint64_t> next_id{1};
-  auto program = std::make_shared<Program>();
+  auto program = std::make_shared<cmodel::Program>();
   program->source = npu::Program::copy_of(*desc);
   program->plan = make_plan(program->source);
   const ProgramAccess access = ProgramAccess::of(program->source);
-  auto* handle = new npu_program{device, next_id.fetch_add(1, std::memory_order_relaxed), desc->param_count,
-                                 std::move(program), access};
-  std::lock_guard<std::mutex> lock(device->objects);
-  device->programs.insert(handle);
-  *out = handle;
+  const uint64_t id = next_id.fetch_add(1, std::memory_order_relaxed);
+  *out = device->programs.add(
+      std::unique_ptr<npu_program>(new npu_program{device, id, desc->param_count, std::move(program), access}));
   return NPU_OK;
 }
 
-void destroy_program(npu_program* program) {
-  if (!program) return;
-  {
-    std::lock_guard<std::mutex> lock(program->device->objects);
-    program->device->programs.erase(program);
-  }
-  delete program;
+void program_destroy(npu_program* program) {
+  if (program) program->device->programs.destroy(program);
 }
 
 npu_status supports(npu_device* device, const npu_command* command) {
@@ -162,8 +159,8 @@ npu_status supports(npu_device* device, const npu_command* command) {
   return check_fully(device, *command);
 }
 
-npu_status list_choices(npu_device* device, const npu_command* command, npu_choice* out, uint32_t capacity,
-                        uint32_t* count) {
+npu_status choices(npu_device* device, const npu_command* command, npu_choice* out, uint32_t capacity,
+                   uint32_t* count) {
   if (!device || !command || !count || (capacity && !out))
     return error(NPU_ERROR_INVALID, "expected a device, a command and room for choices, got a null pointer");
   const npu_status status = check_fully(device, *command);
@@ -218,4 +215,4 @@ npu_status submit(npu_stream* stream, const npu_command* command) {
   return NPU_OK;
 }
 
-}  // namespace cmodel
+}  // namespace npu::driver

@@ -76,6 +76,10 @@ npu_status check(npu_stream* stream, const void* host, uint64_t size, uint32_t f
 }
 
 }  // namespace
+}  // namespace cmodel
+
+namespace npu::driver {
+using namespace cmodel;
 
 npu_status copy_to_device(npu_stream* stream, npu_addr dst, const void* src, uint64_t size, uint32_t flags) {
   npu_status status = check(stream, src, size, flags);
@@ -106,4 +110,4 @@ npu_status copy_on_device(npu_stream* stream, npu_addr dst, npu_addr src, uint64
   return give(stream, {to, from, size, false, false, "copy on device", true});
 }
 
-}  // namespace cmodel
+}  // namespace npu::driver

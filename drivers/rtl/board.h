@@ -2,8 +2,15 @@
 // slot look the same from above this line.
 #pragma once
 #include <cstdint>
+#include <stdexcept>
+#include <string>
 
 namespace rtl {
+
+// Thrown by a board that is not there any more; the text is a whole sentence.
+struct BoardLost : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 class Board {
  public:
@@ -14,7 +21,14 @@ class Board {
   virtual void write_memory(uint64_t to, const void* from, uint64_t size) = 0;
   // False: the NPU has done nothing for so long that it will not any more.
   virtual bool wait_for_interrupt() = 0;
+  virtual std::string patience() const = 0;  // how long that is: "5000 ms"
+  // From outside, for an NPU that CONTROL_RESET does not bring back, or that went away. The registers are as after
+  // power on, memory may hold anything.
+  virtual void reset() = 0;
   virtual uint64_t memory_size() const = 0;
+  virtual uint32_t clock_mhz() const = 0;
+  // That passed unseen by the NPU's own counter: a simulation stands still while the host copies.
+  virtual uint64_t hidden_cycles() const { return 0; }
 };
 
 }  // namespace rtl

@@ -1,31 +1,12 @@
 #include "drivers/rtl/device.h"
 
-#include <algorithm>
-#include <cstdlib>
+#include <exception>
 #include <utility>
-
-namespace rtl {
-namespace {
-thread_local std::string last_error = "no error";
-}
-
-void set_error(const std::string& text) {
-  last_error = text;
-}
-const char* error_text() {
-  return last_error.c_str();
-}
-npu_status error(npu_status status, const std::string& text) {
-  set_error(text);
-  return status;
-}
-
-}  // namespace rtl
 
 using namespace rtl;
 
 npu_device::npu_device(npu_instance* instance, uint32_t index, npu_addr window) : instance(instance), index(index) {
-  processor = std::make_unique<Processor>(std::make_unique<Simulation>(instance->options));
+  processor = std::make_unique<Processor>(instance->boards.at(index)());
   const uint64_t size = processor->board().memory_size();
   scratch = Processor::kRingBytes;
   scratch_size = size / 4;
@@ -41,18 +22,32 @@ npu_device::~npu_device() {
   }
   given_.notify_all();
   worker_.join();  // it leaves when the queue is empty
-  for (npu_event* event : events) delete event;
-  for (npu_program* program : programs) delete program;
-  for (void* block : pinned) std::free(block);
 }
 
-uint64_t npu_device::give(npu_stream* stream, std::function<Failure()> run) {
+uint64_t npu_device::give(npu_stream* stream, std::string what, std::function<Failure()> run) {
   std::lock_guard<std::mutex> lock(mutex);
-  queue_.push_back({streams.at(stream), std::move(run)});
+  queue_.push_back({streams.at(stream), std::move(what), std::move(run)});
   stream->last = ++submitted_;
   given_.notify_one();
   return submitted_;
 }
+
+namespace {
+
+Failure run(Job& job) {
+  Failure failure;
+  try {
+    failure = job.run();
+  } catch (const BoardLost& why) {
+    failure = {NPU_ERROR_DEVICE_LOST, why.what()};
+  } catch (const std::exception& why) {
+    failure = {NPU_ERROR_INTERNAL, why.what()};
+  }
+  if (failure.status != NPU_OK) failure.text = job.what + ": " + failure.text;
+  return failure;
+}
+
+}  // namespace
 
 void npu_device::work() {
   std::unique_lock<std::mutex> lock(mutex);
@@ -65,7 +60,7 @@ void npu_device::work() {
     Failure failure;
     if (seq > dropped_) {
       lock.unlock();
-      failure = job.run();
+      failure = run(job);
       lock.lock();
     }
     if (failure.status != NPU_OK && job.stream->failure.status == NPU_OK && seq > dropped_) {
@@ -119,13 +114,14 @@ npu_status npu_device::reset() {
     last = dropped_ = submitted_;
   }
   wait(last);
-  std::shared_ptr<npu_stream> any;
   std::lock_guard<std::mutex> lock(mutex);
   for (const auto& [stream, owner] : streams) stream->failure = {};
-  if (queue_.empty() && completed_ == submitted_) processor->reset();  // else the worker is at it, and it works
-  return NPU_OK;
+  if (!queue_.empty() || completed_ != submitted_) return NPU_OK;  // the worker is at it again already
+  const Failure failure = processor->reset();
+  return failure.status == NPU_OK ? NPU_OK : error(failure.status, failure.text);
 }
 
-uint64_t npu_device::simulated_ns() {
-  return (processor->counter(npu_hw::REG_CYCLES_LO) + host_lines) * 1000 / kClockMhz;
+uint64_t npu_device::clock_ns() {
+  const Board& board = processor->board();
+  return (processor->counter(npu_hw::REG_CYCLES_LO) + board.hidden_cycles()) * 1000 / board.clock_mhz();
 }

@@ -10,31 +10,30 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "drivers/rtl/memory.h"
 #include "drivers/rtl/processor.h"
-#include "drivers/rtl/simulation.h"
+#include "drivers/rtl/transport.h"
+#include "support/driver/base.h"
+#include "support/driver/functions.h"
 #include "support/program.h"
 
 namespace rtl {
 
-void set_error(const std::string& text);
-const char* error_text();
-npu_status error(npu_status status, const std::string& text);
+using npu::driver::error;
+using npu::driver::set_error;
 
 struct Job {
   std::shared_ptr<npu_stream> stream;
+  std::string what;  // begins the text of its failure
   std::function<Failure()> run;
 };
-
-constexpr uint32_t kClockMhz = 200;  // what simulated time is reported at
 
 }  // namespace rtl
 
 struct npu_instance {
-  rtl::SimulationOptions options;
+  std::vector<rtl::OpenBoard> boards;
   uint64_t number = 0;
   std::mutex mutex;
   std::vector<npu_device*> devices;  // by index; null where closed
@@ -49,12 +48,13 @@ struct npu_stream {
 };
 
 struct npu_event {
+  npu_event(npu_device* d, bool takes_times) : device(d), timing(takes_times) {}
   npu_device* const device;
   const bool timing;
   std::mutex mutex;
   std::shared_ptr<npu_stream> stream;  // of the last record; null: never
   uint64_t seq = 0;
-  std::shared_ptr<std::atomic<uint64_t>> time;  // nanoseconds of simulated time
+  std::shared_ptr<std::atomic<uint64_t>> time;  // nanoseconds of the NPU's clock
 };
 
 struct npu_program {
@@ -67,27 +67,27 @@ struct npu_device {
   ~npu_device();
 
   // Queues work and gives its number. Nothing in it is called once the queue has been dropped.
-  uint64_t give(npu_stream* stream, std::function<rtl::Failure()> run);
+  uint64_t give(npu_stream* stream, std::string what, std::function<rtl::Failure()> run);
   void wait(uint64_t seq);
   bool reached(uint64_t seq);
   // Waits, then hands out the stream's failure if it belongs to work up to `seq`.
   npu_status wait_and_report(npu_stream* stream, uint64_t seq);
   npu_status synchronize();
   npu_status reset();
-  uint64_t simulated_ns();  // only on the worker
+  uint64_t clock_ns();  // only on the worker
 
   npu_instance* const instance;
   const uint32_t index;
   std::unique_ptr<rtl::Processor> processor;  // used by the worker only
   uint64_t scratch, scratch_size;             // device memory for the values between the packets of one command
   std::unique_ptr<rtl::Memory> memory;
-  uint64_t host_lines = 0;  // that host copies moved; the worker's, as the processor
+
+  npu::driver::Owned<npu_event> events;
+  npu::driver::Owned<npu_program> programs;
+  npu::driver::PinnedMemory pinned;
 
   std::mutex mutex;  // guards all below
   std::unordered_map<npu_stream*, std::shared_ptr<npu_stream>> streams;
-  std::unordered_set<npu_event*> events;
-  std::unordered_set<npu_program*> programs;
-  std::unordered_set<void*> pinned;
 
  private:
   void work();
@@ -97,23 +97,3 @@ struct npu_device {
   bool closing_ = false;
   std::thread worker_;
 };
-
-namespace rtl {
-
-// Entries of the driver's table, by file.
-npu_status copy_to_device(npu_stream* stream, npu_addr dst, const void* src, uint64_t size, uint32_t flags);
-npu_status copy_to_host(npu_stream* stream, void* dst, npu_addr src, uint64_t size, uint32_t flags);
-npu_status copy_on_device(npu_stream* stream, npu_addr dst, npu_addr src, uint64_t size);
-npu_status create_event(npu_device* device, uint32_t flags, npu_event** out);
-void destroy_event(npu_event* event);
-npu_status record_event(npu_event* event, npu_stream* stream);
-npu_status wait_event(npu_stream* stream, npu_event* event);
-npu_status query_event(npu_event* event);
-npu_status synchronize_event(npu_event* event);
-npu_status elapsed(npu_event* start, npu_event* end, double* out);
-npu_status create_program(npu_device* device, const npu_program_desc* desc, npu_program** out);
-void destroy_program(npu_program* program);
-npu_status supports(npu_device* device, const npu_command* command);
-npu_status submit(npu_stream* stream, const npu_command* command);
-
-}  // namespace rtl

@@ -25,16 +25,21 @@ class Processor {
   static constexpr uint32_t kRingLines = 1024;
   static constexpr uint64_t kRingBytes = uint64_t{kRingLines} * npu_hw::LINE_BYTES;
 
-  // Runs them all and waits. After a failure the NPU has been reset and is ready for the next.
+  // Runs them all and waits. After a failure the NPU has been reset and is ready for the next, or is lost.
   Failure run(std::vector<Packet>& packets);
-  void reset();
-  uint64_t counter(uint32_t low_register);  // counts from the opening of the device
+  Failure read_memory(void* to, uint64_t from, uint64_t size);
+  Failure write_memory(uint64_t to, const void* from, uint64_t size);
+  Failure reset();                          // makes a lost one usable again, or says why not
+  uint64_t counter(uint32_t low_register);  // counts from the opening of the device; may throw BoardLost
   Board& board() { return *board_; }
 
  private:
   Failure run_batch(Packet* packets, size_t count);
   Failure why_stopped();
+  void check_identity();
   void start();
+  bool soft_reset();  // false: it does not come out of it
+  Failure lost(const std::string& why);
 
   std::unique_ptr<Board> board_;
   uint32_t tail_ = 0;

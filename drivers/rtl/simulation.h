@@ -5,6 +5,7 @@
 #include <random>
 
 #include "drivers/rtl/board.h"
+#include "drivers/rtl/fault.h"
 
 class Vnpu_top;
 class VerilatedContext;
@@ -15,6 +16,8 @@ struct SimulationOptions {
   uint64_t memory = uint64_t{2} << 30;
   uint64_t latency = 20;  // cycles from a request to its answer
   uint64_t stall = 0;     // other than 0: the seed of random pauses on every channel
+  Fault fault;
+  int memory_file = -1;  // device memory is this file, which others may map too; -1: it is nobody else's
 };
 
 class Simulation final : public Board {
@@ -26,11 +29,21 @@ class Simulation final : public Board {
   void read_memory(void* to, uint64_t from, uint64_t size) override;
   void write_memory(uint64_t to, const void* from, uint64_t size) override;
   bool wait_for_interrupt() override;
+  std::string patience() const override;
+  void reset() override;
   uint64_t memory_size() const override { return options_.memory; }
+  uint32_t clock_mhz() const override { return 200; }  // what simulated time is reported at
+  uint64_t hidden_cycles() const override { return copied_lines_; }
+
+  // For those who run it beside other things: so many cycles, or up to the interrupt.
+  void advance(uint64_t cycles);
+  bool interrupt() const;
+  bool working();  // there are packets to run, and traffic on the bus
 
  private:
   struct Read {
     uint64_t addr, due;
+    uint64_t number;  // since the last doorbell
   };
   struct Answer {
     uint64_t due;
@@ -39,6 +52,9 @@ class Simulation final : public Board {
   void tick();
   bool pause() { return options_.stall != 0 && random_() % 4 == 0; }
   bool inside(uint64_t addr) const;
+  void check_range(uint64_t addr, uint64_t size) const;
+  bool faulty(FaultKind kind) const { return options_.fault.kind == kind && doorbells_ == options_.fault.doorbell; }
+  void answer(const Read& read);
 
   const SimulationOptions options_;
   std::unique_ptr<VerilatedContext> context_;
@@ -46,6 +62,8 @@ class Simulation final : public Board {
   unsigned char* memory_ = nullptr;
   uint64_t now_ = 0;
   uint64_t last_traffic_ = 0;  // cycle of the last request on the bus
+  uint64_t copied_lines_ = 0;  // by the host
+  uint64_t doorbells_ = 0, reads_since_doorbell_ = 0;
   std::deque<Read> reads_;
   std::deque<uint64_t> write_addrs_;
   std::deque<Answer> write_answers_;

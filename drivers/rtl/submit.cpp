@@ -90,25 +90,21 @@ Failure explain(npu_device& device, const Check& check, const Failure& failure) 
 }
 
 }  // namespace
+}  // namespace rtl
 
-npu_status create_program(npu_device* device, const npu_program_desc* desc, npu_program** out) {
+namespace npu::driver {
+using namespace rtl;
+
+npu_status program_create(npu_device* device, const npu_program_desc* desc, npu_program** out) {
   if (!device || !desc || !out) return error(NPU_ERROR_INVALID, "expected a program, got a null pointer");
   if (const std::string problem = npu::validate(*desc); !problem.empty())
     return error(NPU_ERROR_INVALID, std::string("program '") + (desc->name ? desc->name : "") + "': " + problem);
-  auto* made = new npu_program{device, npu::Program::copy_of(*desc)};
-  std::lock_guard<std::mutex> lock(device->mutex);
-  device->programs.insert(made);
-  *out = made;
+  *out = device->programs.add(std::unique_ptr<npu_program>(new npu_program{device, Program::copy_of(*desc)}));
   return NPU_OK;
 }
 
-void destroy_program(npu_program* program) {
-  if (!program) return;
-  {
-    std::lock_guard<std::mutex> lock(program->device->mutex);
-    program->device->programs.erase(program);
-  }
-  delete program;
+void program_destroy(npu_program* program) {
+  if (program) program->device->programs.destroy(program);
 }
 
 npu_status supports(npu_device* device, const npu_command* command) {
@@ -122,16 +118,14 @@ npu_status submit(npu_stream* stream, const npu_command* command) {
   std::vector<Check> checks;
   const npu_status status = lower(device, command, false, &packets, &checks);
   if (status != NPU_OK || packets.empty()) return status;
-  device->give(stream,
-               [device, name = what(*command), packets = std::move(packets), checks = std::move(checks)]() mutable {
-                 Failure failure = device->processor->run(packets);
-                 for (const Check& check : checks)
-                   if (failure.status == NPU_ERROR_INDEX && check.packet == failure.packet)
-                     failure = explain(*device, check, failure);
-                 if (failure.status != NPU_OK) failure.text = name + ": " + failure.text;
-                 return failure;
-               });
+  device->give(stream, what(*command), [device, packets = std::move(packets), checks = std::move(checks)]() mutable {
+    Failure failure = device->processor->run(packets);
+    for (const Check& check : checks)
+      if (failure.status == NPU_ERROR_INDEX && check.packet == failure.packet)
+        failure = explain(*device, check, failure);
+    return failure;
+  });
   return NPU_OK;
 }
 
-}  // namespace rtl
+}  // namespace npu::driver

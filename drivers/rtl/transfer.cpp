@@ -29,16 +29,11 @@ npu_status check(npu_stream* stream, const void* host, uint64_t size, uint32_t f
   return NPU_OK;
 }
 
-Failure moved(npu_device* device, uint64_t size) {
-  device->host_lines += (size + npu_hw::LINE_BYTES - 1) / npu_hw::LINE_BYTES;
-  return {};
-}
-
-npu_status null_event() {
-  return error(NPU_ERROR_INVALID, "expected an event and a stream, got a null pointer");
-}
-
 }  // namespace
+}  // namespace rtl
+
+namespace npu::driver {
+using namespace rtl;
 
 npu_status copy_to_device(npu_stream* stream, npu_addr dst, const void* src, uint64_t size, uint32_t flags) {
   npu_status status = check(stream, src, size, flags);
@@ -50,16 +45,13 @@ npu_status copy_to_device(npu_stream* stream, npu_addr dst, const void* src, uin
   const bool pinned = flags & NPU_COPY_PINNED;
   if (!pinned && size <= kStage) {
     std::vector<char> kept(static_cast<const char*>(src), static_cast<const char*>(src) + size);
-    device->give(stream, [device, to, kept = std::move(kept)] {
-      device->processor->board().write_memory(to, kept.data(), kept.size());
-      return moved(device, kept.size());
+    device->give(stream, "copy_to_device", [device, to, kept = std::move(kept)] {
+      return device->processor->write_memory(to, kept.data(), kept.size());
     });
     return NPU_OK;
   }
-  const uint64_t seq = device->give(stream, [device, to, src, size] {
-    device->processor->board().write_memory(to, src, size);
-    return moved(device, size);
-  });
+  const uint64_t seq = device->give(stream, "copy_to_device",
+                                    [device, to, src, size] { return device->processor->write_memory(to, src, size); });
   if (!pinned) device->wait(seq);
   return NPU_OK;
 }
@@ -71,10 +63,8 @@ npu_status copy_to_host(npu_stream* stream, void* dst, npu_addr src, uint64_t si
   status = locate(stream, "copy_to_host", src, size, &from);
   if (status != NPU_OK) return status;
   npu_device* device = stream->device;
-  const uint64_t seq = device->give(stream, [device, dst, from, size] {
-    device->processor->board().read_memory(dst, from, size);
-    return moved(device, size);
-  });
+  const uint64_t seq = device->give(
+      stream, "copy_to_host", [device, dst, from, size] { return device->processor->read_memory(dst, from, size); });
   if (!(flags & NPU_COPY_PINNED)) device->wait(seq);
   return NPU_OK;
 }
@@ -88,43 +78,32 @@ npu_status copy_on_device(npu_stream* stream, npu_addr dst, npu_addr src, uint64
   if (status == NPU_OK) status = locate(stream, "copy_on_device", src, size, &from);
   if (status != NPU_OK) return status;
   npu_device* device = stream->device;
-  device->give(stream, [device, to, from, size] {
+  device->give(stream, "copy_on_device", [device, to, from, size] {
     std::vector<char> bytes(size);
-    device->processor->board().read_memory(bytes.data(), from, size);
-    device->processor->board().write_memory(to, bytes.data(), size);
-    return moved(device, 2 * size);
+    Failure failure = device->processor->read_memory(bytes.data(), from, size);
+    return failure.status == NPU_OK ? device->processor->write_memory(to, bytes.data(), size) : failure;
   });
   return NPU_OK;
 }
 
-npu_status create_event(npu_device* device, uint32_t flags, npu_event** out) {
-  if (!device || !out) return error(NPU_ERROR_INVALID, "expected a device, got a null pointer");
-  if (flags & ~uint32_t{NPU_EVENT_TIMING})
-    return error(NPU_ERROR_INVALID, "expected no event flags but NPU_EVENT_TIMING, got " + hex(flags));
-  auto* event = new npu_event{device, (flags & NPU_EVENT_TIMING) != 0, {}, nullptr, 0, nullptr};
-  std::lock_guard<std::mutex> lock(device->mutex);
-  device->events.insert(event);
-  *out = event;
+npu_status event_create(npu_device* device, uint32_t flags, npu_event** out) {
+  if (const npu_status status = check_event(device, flags, out); status != NPU_OK) return status;
+  *out = device->events.add(std::make_unique<npu_event>(device, (flags & NPU_EVENT_TIMING) != 0));
   return NPU_OK;
 }
 
-void destroy_event(npu_event* event) {
-  if (!event) return;
-  {
-    std::lock_guard<std::mutex> lock(event->device->mutex);
-    event->device->events.erase(event);
-  }
-  delete event;
+void event_destroy(npu_event* event) {
+  if (event) event->device->events.destroy(event);
 }
 
-npu_status record_event(npu_event* event, npu_stream* stream) {
+npu_status event_record(npu_event* event, npu_stream* stream) {
   if (!event || !stream) return null_event();
   if (event->device->instance != stream->device->instance)
     return error(NPU_ERROR_INVALID, "expected an event and a stream of one driver instance, got two instances");
   npu_device* device = stream->device;
   auto time = std::make_shared<std::atomic<uint64_t>>(0);
-  const uint64_t seq = device->give(stream, [device, time, timing = event->timing] {
-    if (timing) *time = device->simulated_ns();
+  const uint64_t seq = device->give(stream, "event_record", [device, time, timing = event->timing] {
+    if (timing) *time = device->clock_ns();
     return Failure{};
   });
   std::shared_ptr<npu_stream> owner;
@@ -139,7 +118,7 @@ npu_status record_event(npu_event* event, npu_stream* stream) {
   return NPU_OK;
 }
 
-npu_status wait_event(npu_stream* stream, npu_event* event) {
+npu_status stream_wait_event(npu_stream* stream, npu_event* event) {
   if (!event || !stream) return null_event();
   if (event->device->instance != stream->device->instance)
     return error(NPU_ERROR_INVALID, "expected an event and a stream of one driver instance, got two instances");
@@ -151,20 +130,20 @@ npu_status wait_event(npu_stream* stream, npu_event* event) {
     seq = event->seq;
   }
   if (!other || other->device == stream->device) return NPU_OK;  // one queue: what came before is done before
-  stream->device->give(stream, [other, seq] {
+  stream->device->give(stream, "stream_wait_event", [other, seq] {
     other->device->wait(seq);
     return Failure{};
   });
   return NPU_OK;
 }
 
-npu_status query_event(npu_event* event) {
+npu_status event_query(npu_event* event) {
   if (!event) return null_event();
   std::lock_guard<std::mutex> lock(event->mutex);
   return !event->stream || event->stream->device->reached(event->seq) ? NPU_OK : NPU_NOT_READY;
 }
 
-npu_status synchronize_event(npu_event* event) {
+npu_status event_synchronize(npu_event* event) {
   if (!event) return null_event();
   std::shared_ptr<npu_stream> stream;
   uint64_t seq;
@@ -176,7 +155,7 @@ npu_status synchronize_event(npu_event* event) {
   return stream ? stream->device->wait_and_report(stream.get(), seq) : NPU_OK;
 }
 
-npu_status elapsed(npu_event* start, npu_event* end, double* out) {
+npu_status event_elapsed(npu_event* start, npu_event* end, double* out) {
   if (!start || !end || !out) return null_event();
   uint64_t times[2];
   npu_event* const events[2] = {start, end};
@@ -196,4 +175,4 @@ npu_status elapsed(npu_event* start, npu_event* end, double* out) {
   return NPU_OK;
 }
 
-}  // namespace rtl
+}  // namespace npu::driver
