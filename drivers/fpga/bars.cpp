@@ -52,6 +52,8 @@ Bars::~Bars() {
 }
 
 void Bars::open() {
+  owner_.open(options_.bar, O_RDWR);
+  owner_.lock();
   registers_ = static_cast<volatile uint32_t*>(map(options_.bar, kRegisters));
   window_ = static_cast<unsigned char*>(map(options_.window, options_.memory));
 }
@@ -61,6 +63,7 @@ void Bars::close() {
   if (window_) munmap(window_, options_.memory);
   registers_ = nullptr;
   window_ = nullptr;
+  owner_.close();
 }
 
 uint32_t Bars::read_register(uint32_t offset) {

@@ -20,6 +20,7 @@ class Bars final : public Card {
   void close() override;
   unsigned char* place(uint64_t addr, uint64_t size) const;
 
+  File owner_;  // of the registers' file: its lock is the card's
   volatile uint32_t* registers_ = nullptr;
   unsigned char* window_ = nullptr;
 };

@@ -1,6 +1,7 @@
 #include "drivers/fpga/card.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -19,6 +20,12 @@ void File::open(const std::string& path, int flags) {
   path_ = path;
   fd_ = ::open(path.c_str(), flags | O_CLOEXEC);
   if (fd_ < 0) throw lost(path, "open");
+}
+
+void File::lock() {
+  if (flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
+  if (errno == EWOULDBLOCK) throw rtl::BoardLost("expected " + path_ + " for one process, got it in use");
+  throw lost(path_, "be locked");
 }
 
 void File::close() {

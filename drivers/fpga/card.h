@@ -41,6 +41,7 @@ class File {
   File& operator=(const File&) = delete;
   ~File() { close(); }
   void open(const std::string& path, int flags);
+  void lock();  // throws if another process, or another device of this one, has it
   void close();
   int fd() const { return fd_; }
   const std::string& path() const { return path_; }

@@ -40,6 +40,7 @@ Xdma::Xdma(CardOptions options) : Card(std::move(options)), bounce_(std::aligned
 
 void Xdma::open() {
   user_.open(options_.path + "_user", O_RDWR);
+  user_.lock();
   to_card_.open(options_.path + "_h2c_0", O_WRONLY);
   from_card_.open(options_.path + "_c2h_0", O_RDONLY);
   events_.open(options_.path + "_events_0", O_RDONLY);
