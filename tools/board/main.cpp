@@ -103,7 +103,8 @@ void serve_fuse(const Arguments& arguments, const sigset_t& unblocked) {
 
 void serve_bars(Arguments arguments, const sigset_t& unblocked) {
   const std::string memory = arguments.folder + "/resource2";
-  const int fd = open(memory.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  unlink(memory.c_str());  // who still maps that of a board that died keeps it
+  const int fd = open(memory.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0 || ftruncate(fd, static_cast<off_t>(arguments.simulation.memory)) != 0)
     throw std::runtime_error("expected to create " + memory + ", got '" + std::strerror(errno) + "'");
   arguments.simulation.memory_file = fd;

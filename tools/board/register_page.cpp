@@ -25,7 +25,8 @@ constexpr uint32_t kReadOnly[] = {REG_ID,        REG_VERSION,   REG_STATUS,    R
                                   REG_READS_HI,  REG_WRITES_LO, REG_WRITES_HI, REG_PACKETS};
 
 uint32_t* map_page(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  unlink(path.c_str());  // who still maps the page of a board that died keeps it
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   void* page = MAP_FAILED;
   if (fd >= 0 && ftruncate(fd, kPage) == 0) page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (fd >= 0) close(fd);
