@@ -39,7 +39,7 @@ build/build.ninja: $(REQUIREMENTS)
 	cmake -S . -B build -G Ninja -DPython3_EXECUTABLE=$(BIN)/python
 
 build: build/build.ninja
-	@$(if $(NPU_DRIVERS),cmake -S . -B build -DNPU_DRIVERS=$(NPU_DRIVERS) >/dev/null)
+	@$(if $(NPU_DRIVERS),cmake -S . -B build -DNPU_DRIVERS=$(NPU_DRIVERS))
 	@ninja -C build -j$(JOBS)
 
 # The entry point that makes `import torch` load the device. In place: nothing is copied, nothing is compiled.
