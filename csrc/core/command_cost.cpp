@@ -1,32 +1,19 @@
 #include "csrc/core/command_cost.h"
 
+#include "support/operand_shape.h"
 #include "support/program.h"
 
 namespace torch_npu {
 namespace {
 
-// Elements that the command touches of an operand: broadcast dimensions count once. Of a product's factors, rows by k.
+// Elements that the command touches of an operand: broadcast dimensions count once.
 int64_t elements_of(const npu_command& command, uint32_t number) {
   const npu_operand& operand = command.operands[number];
   if (operand.flags & NPU_OPERAND_IMMEDIATE) return 0;
+  int64_t size[NPU_MAX_RANK];
+  npu::operand_shape(command, number, size);
   int64_t count = 1;
-  for (int d = 0; d < command.rank; ++d) {
-    int64_t size = command.size[d];
-    if (command.kind == NPU_MATMUL && number < 2 && d == command.rank - 1 - static_cast<int>(number)) {
-      size = command.u.matmul.k;
-    }
-    count *= operand.stride[d] == 0 ? 1 : size;
-  }
-  if (command.kind == NPU_CONV && number < 2) {
-    const npu_conv& conv = command.u.conv;
-    const bool weight = number == 1 && conv.mode != NPU_CONV_GRAD_WEIGHT;
-    const bool input = conv.mode == NPU_CONV_FORWARD ? number == 0 : conv.mode == NPU_CONV_GRAD_WEIGHT && number == 1;
-    count = weight ? conv.out_channels * (conv.in_channels / conv.groups)
-                   : conv.batch * (input ? conv.in_channels : conv.out_channels);
-    for (uint32_t d = 0; d < conv.spatial_rank; ++d) {
-      count *= weight ? conv.kernel[d] : input ? conv.in_size[d] : conv.out_size[d];
-    }
-  }
+  for (int d = 0; d < command.rank; ++d) count *= operand.stride[d] == 0 ? 1 : size[d];
   return count;
 }
 
