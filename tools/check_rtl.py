@@ -16,7 +16,7 @@ FLAGS = "-Wextra -Werror -Wno-unconnected-port"
 
 
 def sources(package: Path) -> list[Path]:
-    """Packages first, in the order in which they use each other, as drivers/rtl/CMakeLists.txt has it."""
+    """Packages first, in the order in which they use each other, as drivers/rtl/simulator.cmake has it."""
     packages = [ROOT / "rtl" / f"{name}.sv" for name in ("packet_pkg", "fp_pkg", "convert_pkg")]
     modules = sorted(file for file in (ROOT / "rtl").glob("*.sv") if not file.stem.endswith("_pkg"))
     return [package, *packages, *modules]
