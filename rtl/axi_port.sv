@@ -11,7 +11,9 @@ module axi_port
     input  logic                    rd_valid,
     output logic                    rd_ready,
     input  logic [   LINE_ADDR-1:0] rd_line,
+    input  logic                    rd_fetch,   // for the sequencer; otherwise for the unit at work
     output logic                    rsp_valid,  // answers come in the order of requests and cannot be held back
+    output logic                    rsp_fetch,
     output logic [8*LINE_BYTES-1:0] rsp_data,
 
     input  logic                    wr_valid,
@@ -21,6 +23,7 @@ module axi_port
     input  logic [  LINE_BYTES-1:0] wr_strb,
 
     output logic                  idle,        // nothing is on its way
+    output logic                  stored,      // no store is
     output logic                  error,       // an answer was an error; error_addr is the first one's
     output logic [ADDR_WIDTH-1:0] error_addr,
     input  logic                  clear_error,
@@ -46,8 +49,9 @@ module axi_port
   localparam int RW = $clog2(READS), WW = $clog2(WRITES), SHIFT = $clog2(LINE_BYTES);
 
   // Addresses of what is on its way, for the report of an error.
-  logic [LINE_ADDR-1:0] rd_pending[ READS];
+  logic [LINE_ADDR-1:0] rd_pending[READS];
   logic [LINE_ADDR-1:0] wr_pending[WRITES];
+  logic [READS-1:0] fetches;
   logic [RW:0] rd_in, rd_out, rd_count;
   logic [WW:0] wr_in, wr_out, wr_count;
   logic [LINE_ADDR-1:0] ar_line, aw_line;
@@ -56,12 +60,14 @@ module axi_port
   assign wr_count = wr_in - wr_out;
   assign rd_ready = (!m_arvalid || m_arready) && !rd_count[RW];
   assign wr_ready = (!m_awvalid || m_awready) && (!m_wvalid || m_wready) && !wr_count[WW];
-  assign idle = rd_count == 0 && wr_count == 0;
+  assign stored = wr_count == 0;
+  assign idle = rd_count == 0 && stored;
   assign m_araddr = {ar_line, SHIFT'(0)};
   assign m_awaddr = {aw_line, SHIFT'(0)};
   assign m_rready = 1;
   assign m_bready = 1;
   assign rsp_valid = m_rvalid;
+  assign rsp_fetch = fetches[rd_out[RW-1:0]];
   assign rsp_data = m_rdata;
 
   always_ff @(posedge clk) begin
@@ -72,6 +78,7 @@ module axi_port
       m_arvalid <= 1;
       ar_line <= rd_line;
       rd_pending[rd_in[RW-1:0]] <= rd_line;
+      fetches[rd_in[RW-1:0]] <= rd_fetch;
       rd_in <= rd_in + 1;
     end
     if (wr_valid && wr_ready) begin

@@ -171,6 +171,36 @@ package fp_pkg;
     );
   endfunction
 
+  // The bits of a significand that the matrix engine multiplies at a time.
+  function automatic logic [7:0] part(logic [31:0] a, logic [1:0] i);
+    return i == 0 ? a[7:0] : i == 1 ? a[15:8] : {|a[30:23], a[22:16]};
+  endfunction
+
+  // a * b, given the product of their significands.
+  function automatic logic [31:0] product(logic [31:0] a, logic [31:0] b, logic [47:0] significands);
+    logic sign, nan;
+    logic [47:0] p;
+    logic [5:0] lz;
+    logic signed [11:0] e;
+    sign = a[31] ^ b[31];
+    p = significands;
+    lz[5] = p[47:16] == 0;
+    p = lz[5] ? p << 32 : p;
+    lz[4] = p[47:32] == 0;
+    p = lz[4] ? p << 16 : p;
+    lz[3] = p[47:40] == 0;
+    p = lz[3] ? p << 8 : p;
+    lz[2] = p[47:44] == 0;
+    p = lz[2] ? p << 4 : p;
+    lz[1] = p[47:46] == 0;
+    p = lz[1] ? p << 2 : p;
+    lz[0] = !p[47];
+    p = lz[0] ? p << 1 : p;
+    e = {4'b0, a[30:23]} + {11'b0, a[30:23] == 0} + {4'b0, b[30:23]} + {11'b0, b[30:23] == 0} - 12'sd126 - {6'b0, lz};
+    nan = a[30:0] > INF | b[30:0] > INF | (a[30:0] == INF & b[30:0] == 0) | (b[30:0] == INF & a[30:0] == 0);
+    return nan ? NAN : &a[30:23] | &b[30:23] ? {sign, INF} : p == 0 ? {sign, 31'b0} : round(sign, e, {p, 4'b0});
+  endfunction
+
   function automatic logic is_nan(logic [31:0] a);
     return a[30:0] > INF;
   endfunction

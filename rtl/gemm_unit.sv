@@ -1,4 +1,4 @@
-// GEMM: C = A * B for a batch of matrices, by blocks of BLOCK x BLOCK results. `gemm_loader` fills one half of the operand
+// GEMM: A * B for a batch of matrices, plus a bias, and not below 0 if asked for; by blocks of BLOCK x BLOCK results. `gemm_loader` fills one half of the operand
 // lanes with the next CHUNK steps of k while the matrix engine works on the other; a finished block is stored row by row.
 module gemm_unit
   import npu_pkg::*;
@@ -33,8 +33,13 @@ module gemm_unit
     return ADDR_WIDTH'($signed(value));
   endfunction
 
-  logic narrow;
+  logic narrow, wide;
+  logic [ 1:0] size;  // of an input's elements, as a power of two
+  logic [KW:0] chunk;
   assign narrow = packet.kind[1] == TYPE_I8;
+  assign wide   = packet.kind[1] == TYPE_F32;
+  assign size   = narrow ? 2'd0 : wide ? 2'd2 : 2'd1;
+  assign chunk  = wide ? (KW + 1)'(CHUNK / 2) : (KW + 1)'(CHUNK);
 
   // ---- where the computation is ----
   typedef enum logic [1:0] {
@@ -51,38 +56,41 @@ module gemm_unit
   logic [1:0] full;  // halves that hold a chunk
   logic [KW-1:0] step;
   logic [TW-1:0] tile;
-  logic row_tile, column_tile, two_rows, two_columns, tile_last, step_last, release_half;
+  logic row_tile, column_tile, two_rows, two_columns, tile_last, step_last, pass_last, release_half;
+  logic [3:0] pass;
 
   assign m_left = packet.size[1] - m;
   assign n_left = packet.size[2] - n;
   assign k_left = packet.size[3] - k;
   assign two_rows = m_left > LANES;
   assign two_columns = n_left > LANES;
-  assign chunk_last = k_left <= CHUNK;
+  assign chunk_last = k_left <= 32'(chunk);
   assign row_tile = tile[1];
   assign column_tile = tile[0];
   assign tile_last = row_tile == two_rows && column_tile == two_columns;
-  assign step_last = chunk_last ? step == KW'(k_left - 1) : &step;
+  assign step_last = step == KW'((chunk_last ? k_left : 32'(chunk)) - 1);
+  assign pass_last = !wide || pass == 4'(PASSES - 1);
 
   logic read;
-  logic [15:0] a_lanes[ROWS], b_lanes[COLUMNS];
+  logic [31:0] a_lanes[ROWS], b_lanes[COLUMNS], c_lanes[2*ROWS], bias[ROWS];
   assign read = state == RUN && full[half];
-  assign release_half = read && tile_last && step_last;
+  assign release_half = read && tile_last && step_last && pass_last;
 
   gemm_loader u_loader (
       .clk,
       .rst,
       .start,
       .packet,
-      .narrow,
+      .size,
       .full,
       .release_half,
       .released(half),
-      .read,
+      .read(read && tile == 0 && pass == 0),  // the lanes keep what they read
       .read_half(half),
       .read_step(step),
       .a(a_lanes),
       .b(b_lanes),
+      .c(c_lanes),
       .rd_valid,
       .rd_ready,
       .rd_line,
@@ -91,12 +99,15 @@ module gemm_unit
   );
 
   // ---- multiply ----
-  logic [15:0] a[LANES], b[LANES];
+  logic [31:0] a[LANES], b[LANES];
   logic clear;
+  logic [3:0] busy_pass;
+  logic [LANES-1:0] gap;
   logic [TW-1:0] busy_tile;
   for (genvar i = 0; i < LANES; i++) begin : g_select
-    assign a[i] = a_lanes[{busy_tile[1], LW'(i)}];
-    assign b[i] = b_lanes[{busy_tile[0], LW'(i)}];
+    assign a[i]   = a_lanes[{busy_tile[1], LW'(i)}];
+    assign b[i]   = b_lanes[{busy_tile[0], LW'(i)}];
+    assign gap[i] = (packet.flags & FLAG_GAPS) != 0 && (wide ? &b[i] : &b[i][15:0]);
   end
 
   logic [31:0] row_values[LANES];
@@ -107,6 +118,9 @@ module gemm_unit
       .en(busy),
       .clear,
       .narrow,
+      .wide,
+      .pass(busy_pass),
+      .gap,
       .tile(busy_tile),
       .a,
       .b,
@@ -117,6 +131,19 @@ module gemm_unit
 
   // ---- store ----
   logic stored, row_end, block_end;
+  logic [31:0] finished[LANES];
+  always_comb
+    for (int j = 0; j < LANES; j++) begin
+      logic [31:0] value, addend;
+      value  = row_values[j];
+      addend = bias[packet.stride[3][2]!=0?{column, LW'(j)} : row];
+      if (state == STORE && (packet.flags & FLAG_BIAS) != 0)
+        value = narrow ? value + addend : fp_pkg::add(value, addend);
+      if ((packet.flags & FLAG_RELU) != 0 && (narrow ? value[31] : !fp_pkg::is_nan(value) && fp_pkg::less(value, 0)))
+        value = 0;
+      finished[j] = value;
+    end
+
   logic [ADDR_WIDTH-1:0] c_batch, c_m, c_n, c_row, c_at, m_hop, n_hop, n_half;
   logic [CW-1:0] count;
   assign m_hop = extend(packet.stride[0][1]) * ADDR_WIDTH'(ROWS);
@@ -132,7 +159,7 @@ module gemm_unit
       .rst,
       .valid (state == STORE),
       .ready (stored),
-      .data  (row_values),
+      .data  (finished),
       .count,
       .kind  (packet.kind[0]),
       .addr  (c_at),
@@ -152,6 +179,7 @@ module gemm_unit
   always_ff @(posedge clk) begin
     busy <= read;
     busy_tile <= tile;
+    busy_pass <= pass;
     clear <= k == 0 && step == 0;
     case (state)
       IDLE:
@@ -161,17 +189,20 @@ module gemm_unit
         half <= 0;
         step <= 0;
         tile <= 0;
+        pass <= 0;
         c_batch <= packet.addr[0][ADDR_WIDTH-1:0];
         c_m <= packet.addr[0][ADDR_WIDTH-1:0];
         c_n <= packet.addr[0][ADDR_WIDTH-1:0];
       end
       RUN:
       if (read) begin
-        tile <= tile_last ? 0 : column_tile == two_columns ? 2'b10 : 2'b01 | tile;
-        if (tile_last) step <= step_last ? 0 : step + 1;
+        pass <= pass_last ? 0 : pass + 1;
+        if (pass_last) tile <= tile_last ? 0 : column_tile == two_columns ? 2'b10 : 2'b01 | tile;
+        if (pass_last && tile_last) step <= step_last ? 0 : step + 1;
         if (release_half) begin
           half <= !half;
-          k <= chunk_last ? 0 : k + CHUNK;
+          if (k == 0) for (int i = 0; i < ROWS; i++) bias[i] <= c_lanes[{half, $clog2(ROWS)'(i)}];
+          k <= chunk_last ? 0 : k + 32'(chunk);
           if (chunk_last) state <= DRAIN;
           drained <= 0;
           row <= 0;

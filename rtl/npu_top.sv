@@ -78,18 +78,24 @@ module npu_top
       .error_tag(packet.tag)
   );
 
-  // One unit works at a time, so requests need no arbiter: the others are silent.
+  // One unit works at a time, and beside it the sequencer reads the next packet.
+  logic rd_fetch, rsp_fetch, stored, unit_ready, unit_rsp;
   logic seq_rd_valid, vec_rd_valid, gemm_rd_valid, vec_wr_valid, gemm_wr_valid, rd_ready, wr_ready, rsp_valid;
   logic [LINE_ADDR-1:0] seq_rd_line, vec_rd_line, gemm_rd_line, vec_wr_line, gemm_wr_line;
   logic [8*LINE_BYTES-1:0] rsp_data, vec_wr_data, gemm_wr_data;
   logic [LINE_BYTES-1:0] vec_wr_strb, gemm_wr_strb;
+
+  assign rd_fetch   = seq_rd_valid;
+  assign unit_ready = rd_ready && !rd_fetch;
+  assign unit_rsp   = rsp_valid && !rsp_fetch;
 
   sequencer u_sequencer (
       .*,
       .rst(unit_rst),
       .unit_done(vector_done || gemm_done),
       .rd_valid(seq_rd_valid),
-      .rd_line(seq_rd_line)
+      .rd_line(seq_rd_line),
+      .rsp_valid(rsp_valid && rsp_fetch)
   );
 
   vector_unit u_vector (
@@ -103,9 +109,9 @@ module npu_top
       .check_position,
       .bus_idle,
       .rd_valid(vec_rd_valid),
-      .rd_ready,
+      .rd_ready(unit_ready),
       .rd_line(vec_rd_line),
-      .rsp_valid,
+      .rsp_valid(unit_rsp),
       .rsp_data,
       .wr_valid(vec_wr_valid),
       .wr_ready,
@@ -122,9 +128,9 @@ module npu_top
       .done(gemm_done),
       .busy(matrix_busy),
       .rd_valid(gemm_rd_valid),
-      .rd_ready,
+      .rd_ready(unit_ready),
       .rd_line(gemm_rd_line),
-      .rsp_valid,
+      .rsp_valid(unit_rsp),
       .rsp_data,
       .wr_valid(gemm_wr_valid),
       .wr_ready,

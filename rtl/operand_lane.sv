@@ -11,29 +11,31 @@ module operand_lane
 
     input logic whole,  // write a line
     input logic one,  // write an element, at `wbyte`
-    input logic narrow,  // elements have one byte and are sign extended when read; otherwise two
+    input logic [1:0] size,  // elements have 1 << size bytes; single ones are sign extended when read
     input logic [AW-1:0] wline,
     input logic [BW-1:0] wbyte,
     input logic [8*LINE_BYTES-1:0] wdata,
-    input logic [15:0] welement,
+    input logic [31:0] welement,
 
     input logic re,
     input logic [AW-1:0] rline,
     input logic [BW-1:0] rbyte,
-    output logic [15:0] q
+    output logic [31:0] q
 );
   logic [8*LINE_BYTES-1:0] memory[2*LINES];
 
   always_ff @(posedge clk)
-    if (whole || one)
+    if (whole || one) begin
+      logic [31:0] word;  // the element, repeated
+      word = size == 0 ? {4{welement[7:0]}} : size == 1 ? {2{welement[15:0]}} : welement;
       for (int i = 0; i < LINE_BYTES; i++)
-        if (whole || (narrow ? BW'(i) == wbyte : BW'(i) >> 1 == wbyte >> 1))
-          memory[wline][8*i+:8] <= whole ? wdata[8*i+:8] : i % 2 == 1 && !narrow ? welement[15:8] : welement[7:0];
+      if (whole || BW'(i) >> size == wbyte >> size) memory[wline][8*i+:8] <= whole ? wdata[8*i+:8] : word[8*(i%4)+:8];
+    end
 
   always_ff @(posedge clk)
     if (re) begin
-      logic [15:0] pair;
-      pair = memory[rline][{rbyte[BW-1:1], 4'b0}+:16];
-      q <= !narrow ? pair : rbyte[0] ? 16'($signed(pair[15:8])) : 16'($signed(pair[7:0]));
+      logic [31:0] word;
+      word = memory[rline][{rbyte[BW-1:2], 5'b0}+:32] >> {rbyte[1:0], 3'b0};
+      q <= size == 0 ? 32'($signed(word[7:0])) : word;
     end
 endmodule

@@ -1,5 +1,5 @@
-// Takes packets from the ring one after the other: reads the lines, checks them, starts a unit, waits for it and for its
-// stores, and retires the packet. A packet that fails stops the ring until a reset.
+// Takes packets from the ring one after the other: checks them, starts a unit, waits for it and for its stores, and
+// retires the packet; the lines of the next one are read meanwhile. A packet that fails stops the ring until a reset.
 module sequencer
   import npu_pkg::*;
   import packet_pkg::*;
@@ -26,7 +26,7 @@ module sequencer
     output logic          start_gemm,
     input  logic          unit_done,
     input  logic          check_failed,
-    input  logic          bus_idle,
+    input  logic          stored,        // no store is on its way
     input  logic          bus_error,
 
     output logic                    rd_valid,
@@ -37,28 +37,32 @@ module sequencer
 );
   typedef enum logic [2:0] {
     WAIT,
-    ASK,
-    GET,
     CHECK,
     RUN,
     DRAIN,
     STOPPED
   } state_t;
+  typedef enum logic [1:0] {
+    ASK,
+    GET,
+    READY
+  } fetch_t;
   state_t state;
-  logic   second;  // the line with the strides
-  logic [31:0] available, slot;
+  fetch_t fetch;
+  packet_t next;  // the packet behind the one at work
+  logic second;  // its line with the strides
+  logic [31:0] fetched, slot;  // lines read so far
   logic is_sync, is_gemm, is_reduce, is_gather, is_scatter;
 
-  assign available = tail - head;
   assign is_sync = packet.opcode == OP_SYNC;
   assign is_reduce = packet.opcode == OP_REDUCE;
   assign is_gemm = packet.opcode == OP_GEMM;
   assign is_gather = packet.opcode == OP_GATHER;
   assign is_scatter = packet.opcode == OP_SCATTER;
-  assign busy = state != WAIT && state != STOPPED;
+  assign busy = enable && tail != head && !error;
   assign error = state == STOPPED;
-  assign rd_valid = state == ASK && available > 32'(second);
-  assign slot = (head + 32'(second)) & (ring_size - 1);
+  assign rd_valid = enable && fetch == ASK && tail != fetched;
+  assign slot = fetched & (ring_size - 1);
   assign rd_line = ring + LINE_ADDR'(slot);
 
   // ---- check ----
@@ -75,7 +79,7 @@ module sequencer
     endcase
     sources = is_reduce ? 3'b001
         : (is_gather ? 3'b110 : is_scatter ? 3'b111 : arguments) & ~{|(packet.flags & FLAG_IMM_C), |(packet.flags & FLAG_IMM_B), |(packet.flags & FLAG_IMM_A)};
-    touched = is_gemm ? 4'b0111 : {sources, 1'b1} | {2'b0, is_gather, 1'b0};
+    touched = is_gemm ? {(packet.flags & FLAG_BIAS) != 0, 3'b111} : {sources, 1'b1} | {2'b0, is_gather, 1'b0};
 
     wrong = ERROR_NONE;
     for (int i = 0; i < 4; i++) begin
@@ -92,7 +96,13 @@ module sequencer
       if (packet.stride[1][3] != width && packet.stride[1][1] != width) wrong = ERROR_STRIDE;
       if (packet.stride[2][3] != width && packet.stride[2][2] != width) wrong = ERROR_STRIDE;
       if (packet.kind[1] != packet.kind[2]) wrong = ERROR_OPCODE;
-      if (packet.kind[1] == TYPE_BF16 ? packet.kind[0] > TYPE_F16
+      if (touched[3]) begin
+        width = 32'(convert_pkg::width_of(packet.kind[3]));
+        if (packet.stride[3][1] == 0 ? packet.stride[3][2] != width : packet.stride[3][1] != width || packet.stride[3][2] != 0)
+          wrong = ERROR_STRIDE;
+        if (packet.kind[1] == TYPE_I8 ? packet.kind[3] != TYPE_I32 : packet.kind[3] > TYPE_F16) wrong = ERROR_OPCODE;
+      end
+      if (packet.kind[1] == TYPE_BF16 || packet.kind[1] == TYPE_F32 ? packet.kind[0] > TYPE_F16
           : packet.kind[1] != TYPE_I8 || packet.kind[0] != TYPE_I32)
         wrong = ERROR_OPCODE;
     end else if (packet.op > VEC_LAST || (is_gather && packet.op != VEC_MOV) ||
@@ -107,17 +117,10 @@ module sequencer
     start_gemm <= 0;
     irq <= 0;
     case (state)
-      WAIT: begin
-        second <= 0;
-        if (enable && available != 0) state <= ASK;
-      end
-      ASK: if (rd_valid && rd_ready) state <= GET;
-      GET:
-      if (rsp_valid) begin
-        if (second) packet.stride <= rsp_data;
-        else packet[8*LINE_BYTES-1:0] <= rsp_data;
-        second <= 1;
-        state  <= second || rsp_data[7:0] == OP_SYNC ? CHECK : ASK;
+      WAIT:
+      if (fetch == READY) begin
+        packet <= next;
+        state  <= CHECK;
       end
       CHECK:
       if (bus_error) begin
@@ -133,7 +136,7 @@ module sequencer
       end
       RUN: if (unit_done) state <= DRAIN;
       DRAIN:
-      if (bus_idle) begin
+      if (stored) begin
         state <= WAIT;
         if (bus_error) begin
           error_code <= ERROR_BUS;
@@ -149,8 +152,23 @@ module sequencer
       end
       default: ;
     endcase
+    case (fetch)
+      ASK: if (rd_valid && rd_ready) fetch <= GET;
+      GET:
+      if (rsp_valid) begin
+        if (second) next.stride <= rsp_data;
+        else next[8*LINE_BYTES-1:0] <= rsp_data;
+        second  <= !second && rsp_data[7:0] != OP_SYNC;
+        fetch   <= second || rsp_data[7:0] == OP_SYNC ? READY : ASK;
+        fetched <= fetched + 1;
+      end
+      default: if (state == WAIT) fetch <= ASK;
+    endcase
     if (rst) begin
       state <= WAIT;
+      fetch <= ASK;
+      second <= 0;
+      fetched <= 0;
       head <= 0;
       retired <= 0;
       error_code <= ERROR_NONE;

@@ -47,6 +47,24 @@ void welford_one(T x, Value* state) {
   state[2] = value_of(count);
 }
 
+// Moments of a whole row in two passes, both in the order of a sum.
+template <typename T>
+void welford_row(const std::vector<std::pair<int64_t, Value>>& row, Value* state) {
+  if (row.empty()) return;
+  const auto sum = [&](auto term) {
+    T lane[16] = {};
+    for (const auto& [element, value] : row) lane[element % 16] = lane[element % 16] + term(get_value<T>(value));
+    for (int half = 8; half; half /= 2)
+      for (int j = 0; j < half; ++j) lane[j] = lane[j] + lane[j + half];
+    return lane[0];
+  };
+  const T count = static_cast<T>(row.size());
+  const T mean = sum([](T x) { return x; }) / count;
+  state[0] = value_of(mean);
+  state[1] = value_of(sum([&](T x) { return (x - mean) * (x - mean); }));
+  state[2] = value_of(count);
+}
+
 template <typename T>
 void welford_merge(const Value* right, Value* state) {
   const T mean = get_value<T>(state[0]), m2 = get_value<T>(state[1]), count = get_value<T>(state[2]);
@@ -77,6 +95,7 @@ bool beats(int kind, int dtype, const Value* candidate, const Value* held) {
 
 void Machine::begin(Fold& fold, int64_t elements) {
   fold.any = false;
+  fold.row.clear();
   const Value first = identity(fold.kind, fold.dtype[0]);
   for (Value& lane : fold.lane) lane = first;
   for (Value& member : fold.state) member = Value{};
@@ -94,6 +113,8 @@ void Machine::accumulate(Fold& fold, const npu_instr& in, int64_t element) {
   if (fold.kind <= NPU_FOLD_XOR) {
     Value& into = scan ? fold.state[0] : fold.lane[element % 16];
     into = evaluate(fold.op, in.dtype, into, values_[in.a], Value{});
+  } else if (takes_row(fold)) {
+    fold.row.emplace_back(element, values_[in.a]);
   } else {
     const Value none{};
     const Value tuple[] = {values_[in.a], in.b == NPU_NO_VALUE ? none : values_[in.b],
@@ -114,6 +135,11 @@ void Machine::merge(Fold& fold, const Value* tuple) {
   } else if (fold.kind == NPU_FOLD_CUSTOM) {
     combine(fold, tuple);
   }
+}
+
+bool Machine::takes_row(const Fold& fold) const {
+  const npu_instr& in = program_.instrs[fold.id];
+  return fold.kind == NPU_FOLD_WELFORD && in.op == NPU_OP_FOLD && in.b == NPU_NO_VALUE;
 }
 
 void Machine::welford(Fold& fold, const Value* tuple) {
@@ -140,6 +166,8 @@ void Machine::finish(Fold& fold) {
       for (int j = 0; j < half; ++j)
         fold.lane[j] = evaluate(fold.op, fold.dtype[0], fold.lane[j], fold.lane[j + half], Value{});
     fold.state[0] = fold.lane[0];
+  } else if (takes_row(fold)) {
+    fold.dtype[0] == NPU_F32 ? welford_row<float>(fold.row, fold.state) : welford_row<double>(fold.row, fold.state);
   }
   publish(fold, fold.state);
 }

@@ -90,7 +90,8 @@ class Machine {
     Value lane[16] = {};         // simple folds
     Value state[NPU_MAX_TUPLE];  // scans and tuples
     bool any = false;
-    std::vector<Value> history;  // scans: the running value at every element
+    std::vector<Value> history;                  // scans: the running value at every element
+    std::vector<std::pair<int64_t, Value>> row;  // welford of plain values: element and value
     std::vector<std::pair<uint16_t, int>> gets;
   };
   struct Segment {
@@ -111,6 +112,7 @@ class Machine {
   void accumulate(Fold& fold, const npu_instr& in, int64_t element);
   void merge(Fold& fold, const Value* tuple);
   void welford(Fold& fold, const Value* tuple);
+  bool takes_row(const Fold& fold) const;
   void combine(Fold& fold, const Value* right);
   void finish(Fold& fold);
   void publish(const Fold& fold, const Value* tuple);

@@ -76,14 +76,10 @@ class Report:
         return "\n".join(lines)
 
 
-# Their matrix engine has bf16 and int8: products of float32 run in parts, as accurate but with other last bits.
-_SPLIT = ("rtl", "fpga")
-
-
 def lockstep_spec(reference: str, device: str, exact: bool | str | None = None, out: str = ".") -> str:
     """The driver that runs the two, as TORCH_NPU_DRIVER takes it. A plain "cmodel" as reference is its exact mode."""
     if exact is None:
-        exact = "split" if device.partition(":")[0] in _SPLIT else "yes"
+        exact = "yes"
     elif isinstance(exact, bool):
         exact = "yes" if exact else "no"
     elif exact not in ("yes", "split", "no"):
@@ -159,7 +155,7 @@ def verify(
     a copy is moved to the device, or a function. `step(model, *inputs)` replaces the plain call, for a training step.
     `exact`: True (or "yes"): float sums must agree bit for bit too, as docs/isa.md orders them. False ("no"): they may
     be off by one rounding per term, for devices without an exact mode. "split": only products of float32 and float64
-    may; the default for rtl and fpga, whose matrix engine has bf16. `out` is the folder of the reproduction.
+    may, for a matrix engine that makes them of narrower ones. `out` is the folder of the reproduction.
     """
     import copy
 

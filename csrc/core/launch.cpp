@@ -10,6 +10,7 @@
 #include "csrc/core/capture.h"
 #include "csrc/core/command_cost.h"
 #include "csrc/core/internal.h"
+#include "csrc/core/precision.h"
 #include "csrc/core/thread_state.h"
 #include "csrc/core/traffic.h"
 
@@ -17,7 +18,7 @@ namespace torch_npu {
 namespace {
 
 // Everything that makes a launch slower than a call of the driver, in one word that is nearly always zero.
-enum : uint32_t { kBlocking = 1, kCounting = 2, kForbidden = 4, kCapturing = 8 };
+enum : uint32_t { kBlocking = 1, kCounting = 2, kForbidden = 4, kCapturing = 8, kReduced = 16 };
 std::atomic<uint32_t> g_special{0};
 
 void set_special(uint32_t bit, bool on) noexcept {
@@ -53,6 +54,13 @@ void after_launch(uint32_t special, const Device& device, npu_stream* stream, co
   if (special & kBlocking) check(device, device.api->stream_synchronize(stream), label_of(command));
 }
 
+// The flags of a product; null: the command is none.
+uint8_t* product_flags(npu_command& command) {
+  return command.kind == NPU_MATMUL ? &command.u.matmul.flags
+         : command.kind == NPU_CONV ? &command.u.conv.flags
+                                    : nullptr;
+}
+
 // One for all kernels: programs are made once, and making one is slow anyway.
 std::mutex g_kernel_mutex;
 
@@ -65,10 +73,17 @@ void submit(c10::DeviceIndex index, const npu_command& command) {
   }
   const Device& device = opened_device(index);
   npu_stream* stream = current_handle(index);
-  if (special & kCapturing) [[unlikely]] {
-    if (capture_command(device, stream, command)) return;
+  npu_command changed;
+  const npu_command* given = &command;
+  if (special & kReduced) [[unlikely]] {
+    changed = command;
+    if (uint8_t* flags = product_flags(changed)) *flags |= NPU_MATMUL_REDUCED;
+    given = &changed;
   }
-  submit_to(device, stream, command);
+  if (special & kCapturing) [[unlikely]] {
+    if (capture_command(device, stream, *given)) return;
+  }
+  submit_to(device, stream, *given);
 }
 
 void submit_to(const Device& device, npu_stream* stream, const npu_command& command) {
@@ -93,6 +108,12 @@ bool is_blocking() noexcept {
 }
 void set_blocking(bool on) noexcept {
   set_special(kBlocking, on);
+}
+bool reduced_products() noexcept {
+  return g_special.load(std::memory_order_relaxed) & kReduced;
+}
+void set_reduced_products(bool on) noexcept {
+  set_special(kReduced, on);
 }
 void count_ops(bool on) noexcept {
   set_special(kCounting, on);

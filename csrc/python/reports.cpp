@@ -6,6 +6,7 @@
 
 #include "csrc/core/debug.h"
 #include "csrc/core/launch.h"
+#include "csrc/core/precision.h"
 #include "csrc/core/traffic.h"
 #include "csrc/python/bindings.h"
 
@@ -50,6 +51,8 @@ void bind_reports(py::module_& m) {
   m.def("debug_level", [] { return debug::level(); });
   m.def("is_blocking", [] { return is_blocking(); });
   m.def("set_blocking", [](bool on) { set_blocking(on); });
+  m.def("reduced_products", [] { return reduced_products(); });
+  m.def("set_reduced_products", [](bool on) { set_reduced_products(on); });
 }
 
 }  // namespace torch_npu

@@ -166,26 +166,27 @@ class Lowering {
 
   // ---- lower_matmul.cpp ----
   void lower_matmul();
-  View matrix(uint32_t index, const Space& space, bool split, int* parts);
-  void multiply(const Space& batches, int64_t m, int64_t n, int64_t k, const View& result, const View& a,
-                const View& b);
+  uint32_t product_type(uint32_t flags) const;
+  View matrix(uint32_t index, const Space& space, uint32_t type);
+  // `bias` counts where FLAG_BIAS is set.
+  void multiply(const Space& batches, int64_t m, int64_t n, int64_t k, const View& result, const View& a, const View& b,
+                uint32_t flags, const View& bias);
 
-  // An input as bf16 parts: sources that give part 0, 1, 2 when they are stored as bf16, and how many products of parts
-  // make one product.
-  struct Split {
-    int parts = 1;
-    View source[3];
+  // ---- lower_epilogue.cpp ----
+  struct Epilogue {
+    uint32_t flags = 0, result = 2;
+    int bias = -1;
   };
-  Split split_operand(uint32_t index, const Space& shape, bool split);
-  // Which part of operand `index` takes part in product i.
-  static int part_of(uint32_t index, int i, const Split& split);
+  bool simple_epilogue(Epilogue* out) const;
+  bool bias_view(const Epilogue& epilogue, int m, int n, View* out);
 
   // ---- lower_conv.cpp ----
   void lower_conv();
-  void convolve(const View& sums, int spatial);
-  void pack(uint32_t index, const Space& shape, const View& to, int64_t part_stride, const Split& split);
-  void unfold(uint32_t index, const View& to, int64_t tap_stride, int64_t part_stride, const Split& split);
-  bool window(int64_t tap, Space* space, View* input, View* matrix);
+  void convolve(const View& result, int spatial, uint32_t flags, const View& bias);
+  View image(uint64_t bytes, uint32_t type, bool gaps);
+  bool window(int64_t tap, int64_t channels, Space* space, View* input, View* output);
+  bool has_gaps(int64_t channels, int64_t places);
+  void unfold(uint32_t index, int64_t channels, const View& to, int64_t tap_stride);
 
   npu_device* const device_;
   npu_command command_;

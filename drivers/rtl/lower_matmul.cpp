@@ -1,87 +1,49 @@
-// MATMUL: bf16 and int8 as they are; f32 and f16 as sums of bf16 parts (docs/design.md, "The NPU in RTL").
+// MATMUL: inputs of bf16, f32 and int8 as they are, in the order of docs/isa.md; others as f32, which holds them
+// exactly.
 #include "drivers/rtl/lower.h"
 
 using namespace npu_hw;
 
 namespace rtl {
-namespace {
 
-constexpr int kParts = 6;  // products of parts that make one f32 product
-// Which part of A and of B each of them multiplies, smallest products first.
-constexpr int kPartOf[2][kParts] = {{2, 0, 1, 1, 0, 0}, {0, 2, 1, 0, 1, 0}};
-
-}  // namespace
-
-int Lowering::part_of(uint32_t index, int i, const Split& split) {
-  return split.parts == 1 ? 0 : kPartOf[index][i];
+// The type that the engine multiplies in.
+uint32_t Lowering::product_type(uint32_t flags) const {
+  const int a = command_.operands[0].dtype, b = command_.operands[1].dtype;
+  if (a == NPU_I8) return TYPE_I8;
+  if (a == NPU_BF16 && b == NPU_BF16) return TYPE_BF16;
+  const bool may_round = (flags & NPU_MATMUL_REDUCED) && a != NPU_F16 && b != NPU_F16;
+  return may_round ? TYPE_BF16 : TYPE_F32;
 }
 
-Lowering::Split Lowering::split_operand(uint32_t index, const Space& shape, bool split) {
-  Split made;
-  made.source[0] = operand(index, shape, command_.operands[index].stride);
-  if (!split) return made;
-  made.parts = kParts;
-  const Space kept = space_;
-  space_ = shape;
-  for (int part = 1; part < 3; part++) {
-    made.source[part] = contiguous(shape, TYPE_F32);
-    vector(VEC_RESIDUE, made.source[part], made.source[part - 1]);
-  }
-  space_ = kept;
-  return made;
-}
-
-// An input as the GEMM wants it: [batches..., lanes, k], neighbours along k or along the lanes. `space` and the strides
-// of operand `index` are in this order already. An f32 input becomes kParts * k steps of bf16.
-View Lowering::matrix(uint32_t index, const Space& space, bool split, int* parts) {
-  const npu_operand& o = command_.operands[index];
+// An input as the GEMM wants it: [batches..., lanes, k] of `type`, neighbours along k or along the lanes. `space` and
+// the strides of operand `index` are in this order already.
+View Lowering::matrix(uint32_t index, const Space& space, uint32_t type) {
   const int last = space.rank - 1;
-  View view = operand(index, space, o.stride);
-  const int64_t width = type_width(view.type);
-  const Space kept = space_;
-  space_ = space;
-  if (view.type == TYPE_I8 || (view.type == TYPE_BF16 && !split)) {
-    *parts = 1;
+  View view = operand(index, space, command_.operands[index].stride);
+  const int64_t width = type_width(type);
+  if (view.type == type) {
     if (space.size[last] == 1) view.stride[last] = width;
     if (view.stride[last] != width && space.size[last - 1] == 1) view.stride[last - 1] = width;
-    if (view.stride[last] != width && view.stride[last - 1] != width) {
-      const View packed = contiguous(space, view.type);
-      vector(VEC_MOV, packed, view);
-      view = packed;
-    }
-  } else if (!split) {
-    *parts = 1;
-    const View packed = contiguous(space, TYPE_BF16);
-    vector(VEC_MOV, packed, view);
-    view = packed;
-  } else {
-    *parts = kParts;
-    Space wide = space;
-    wide.size[last] *= kParts;
-    const View packed = contiguous(wide, TYPE_BF16);
-    const Split sources = split_operand(index, space, true);
-    for (int i = 0; i < kParts; i++) {
-      View slice = packed;
-      slice.addr += static_cast<uint64_t>(i * space.size[last]) * type_width(TYPE_BF16);
-      vector(VEC_MOV, slice, sources.source[part_of(index, i, sources)]);
-    }
-    view = packed;
+    if (view.stride[last] == width || view.stride[last - 1] == width) return view;
   }
-  space_ = kept;
-  return view;
+  const View packed = contiguous(space, type);
+  emit(OP_VECTOR, VEC_MOV, space, packed, view);
+  return packed;
 }
 
 void Lowering::multiply(const Space& batches, int64_t m, int64_t n, int64_t k, const View& result, const View& a,
-                        const View& b) {
+                        const View& b, uint32_t flags, const View& bias) {
   const int rank = batches.rank;
   for (int64_t size : {m, n, k})
     if (size > INT32_MAX) throw Unsupported{"a matrix of 2^31 rows, columns or more"};
   Packet packet;
   packet.opcode = OP_GEMM;
-  const View* views[3] = {&result, &a, &b};
+  packet.flags = static_cast<uint16_t>(flags);
+  const View* views[4] = {&result, &a, &b, &bias};
   // The places of rows, columns and k in an operand's strides: m and n of the result, lanes and k of an input.
-  const int places[3][2] = {{1, 2}, {1, 3}, {2, 3}};
-  for (int i = 0; i < 3; i++) {
+  const int places[4][2] = {{1, 2}, {1, 3}, {2, 3}, {1, 2}};
+  const int operands = flags & FLAG_BIAS ? 4 : 3;
+  for (int i = 0; i < operands; i++) {
     packet.set_type(i, views[i]->type);
     packet.addr[i] = views[i]->addr;
     for (int j = 0; j < 2; j++) {
@@ -97,7 +59,7 @@ void Lowering::multiply(const Space& batches, int64_t m, int64_t n, int64_t k, c
   const int inner = rank - 1;
   if (rank > 0) {
     packet.size[0] = static_cast<uint32_t>(batches.size[inner]);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < operands; i++) {
       const int64_t stride = views[i]->stride[inner];
       if (stride != static_cast<int32_t>(stride)) throw Unsupported{"a stride of 2 GiB or more"};
       packet.stride[i][0] = static_cast<int32_t>(stride);
@@ -109,7 +71,8 @@ void Lowering::multiply(const Space& batches, int64_t m, int64_t n, int64_t k, c
     Packet one = packet;
     int64_t rest = index;
     for (int d = inner - 1; d >= 0; d--) {
-      for (int i = 0; i < 3; i++) one.addr[i] += static_cast<uint64_t>(rest % batches.size[d] * views[i]->stride[d]);
+      for (int i = 0; i < operands; i++)
+        one.addr[i] += static_cast<uint64_t>(rest % batches.size[d] * views[i]->stride[d]);
       rest /= batches.size[d];
     }
     packets.push_back(one);
@@ -131,10 +94,12 @@ void Lowering::lower_matmul() {
   Space batches = space_;
   batches.rank = rank - 2;
   // Results go to memory as they are if nothing is left to be done.
-  const int result_type = program_ ? -1 : hardware_type(command_.operands[2].dtype);
-  const bool direct = integer ? result_type == TYPE_I32
-                              : result_type == TYPE_F32 || result_type == TYPE_BF16 || result_type == TYPE_F16;
-  const View result = direct ? operand(2) : contiguous(space_, integer ? TYPE_I32 : TYPE_F32);
+  Epilogue epilogue;
+  View bias;
+  const bool direct =
+      integer ? !program_ && command_.operands[2].dtype == NPU_I32
+              : (k > 0 || !program_) && simple_epilogue(&epilogue) && bias_view(epilogue, rank - 2, rank - 1, &bias);
+  const View result = direct ? operand(epilogue.result) : contiguous(space_, integer ? TYPE_I32 : TYPE_F32);
   if (k == 0) {
     vector(VEC_MOV, result, immediate(0));
   } else {
@@ -143,15 +108,14 @@ void Lowering::lower_matmul() {
     right.size[rank - 2] = n;
     right.size[rank - 1] = k;
     std::swap(operands_[1].stride[rank - 2], operands_[1].stride[rank - 1]);  // [..., k, n] to [..., n, k]
-    const bool plain = command_.operands[0].dtype == NPU_BF16 && command_.operands[1].dtype == NPU_BF16;
-    const bool split = !plain && !(u.flags & NPU_MATMUL_REDUCED);
-    int parts = 1;
-    const View a = matrix(0, left, split, &parts), b = matrix(1, right, split, &parts);
-    multiply(batches, m, n, k * parts, result, a, b);
+    const uint32_t type = product_type(u.flags);
+    const View a = matrix(0, left, type), b = matrix(1, right, type);
+    multiply(batches, m, n, k, result, a, b, direct ? epilogue.flags : 0, bias);
   }
+  if (direct) return;
   if (program_)
     lower_program(&result);
-  else if (!direct)
+  else
     store(2, {result, integer ? NPU_I32 : NPU_F32}, true);
 }
 

@@ -1,5 +1,6 @@
 #include "drivers/rtl/packet_model.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -137,6 +138,11 @@ void run_reduce(const Packet& p, unsigned char* memory) {
       }
 }
 
+// An element that takes no part.
+bool is_gap(uint32_t type, const unsigned char* from) {
+  return std::all_of(from, from + type_width(type), [](unsigned char byte) { return byte == 0xff; });
+}
+
 void run_gemm(const Packet& p, unsigned char* memory) {
   const bool narrow = p.type(kA) == TYPE_I8;
   for (uint32_t batch = 0; batch < p.size[0]; batch++)
@@ -146,6 +152,7 @@ void run_gemm(const Packet& p, unsigned char* memory) {
         for (uint32_t k = 0; k < p.size[3]; k++) {
           const uint32_t left[4] = {batch, m, 0, k}, right[4] = {batch, 0, n, k};
           const uint32_t a = load(p.type(kA), at(p, memory, kA, left)), b = load(p.type(kB), at(p, memory, kB, right));
+          if ((p.flags & FLAG_GAPS) && is_gap(p.type(kB), at(p, memory, kB, right))) continue;
           if (narrow) {
             sum += a * b;
           } else {
@@ -154,6 +161,11 @@ void run_gemm(const Packet& p, unsigned char* memory) {
           }
         }
         const uint32_t place[4] = {batch, m, n, 0};
+        if (p.flags & FLAG_BIAS) {
+          const uint32_t c = load(p.type(kC), at(p, memory, kC, place));
+          sum = narrow ? sum + c : as_bits(as_float(sum) + as_float(c));
+        }
+        if ((p.flags & FLAG_RELU) && (narrow ? static_cast<int32_t>(sum) < 0 : as_float(sum) < 0)) sum = 0;
         store(p.type(kResult), at(p, memory, kResult, place), sum);
       }
 }

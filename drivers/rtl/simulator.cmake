@@ -32,6 +32,9 @@ add_library(npu_verilated OBJECT "${model}/npu_top_all.cpp" "${verilator}/includ
   "${verilator}/include/verilated_threads.cpp")
 target_include_directories(npu_verilated SYSTEM PUBLIC "${model}" "${verilator}/include" "${verilator}/include/vltstd")
 target_compile_options(npu_verilated PRIVATE -w -O3)
+# For those who make another model of the same sources.
+set_target_properties(npu_verilated PROPERTIES VERILATOR "${verilator}" VERILATED_FLAGS "${flags}"
+  VERILATED_SOURCES "${NPU_HARDWARE}/npu_pkg.sv;${packages};${modules}")
 
 file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/drivers/rtl/simulation*.cpp")
 add_library(npu_simulation OBJECT ${sources})

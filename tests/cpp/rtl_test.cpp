@@ -1,10 +1,11 @@
 // The NPU's RTL through its registers, ring and memory port, without a driver's table above: random packets against the
 // model of packets, bit for bit and with random pauses on the bus; how busy the matrix engine is; every error.
-// usage: npu-rtl-test [packets] [seed]
+// usage: npu-rtl-test [packets] [seed], or npu-rtl-test --busy for the figures of a whole Qwen2-0.5B layer
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <functional>
 #include <random>
 
@@ -104,9 +105,10 @@ Packet random_indexed(Random& r, unsigned char* memory) {
 Packet random_gemm(Random& r) {
   Packet p;
   p.opcode = OP_GEMM;
-  const bool narrow = r.chance(30);
-  const int width = narrow ? 1 : 2;
-  for (int i = 0; i < 3; i++) p.set_type(i, i > 0 ? (narrow ? TYPE_I8 : TYPE_BF16) : narrow ? TYPE_I32 : r.below(3));
+  const uint32_t type = r.chance(30) ? TYPE_I8 : r.chance(50) ? TYPE_BF16 : TYPE_F32;
+  const int width = static_cast<int>(type_width(type));
+  for (int i = 0; i < 3; i++) p.set_type(i, i > 0 ? type : type == TYPE_I8 ? TYPE_I32 : r.below(3));
+  if (type != TYPE_I8 && r.chance(30)) p.flags |= FLAG_GAPS;
   const uint32_t batch = 1 + r.below(2), m = 1 + r.below(40), n = 1 + r.below(40),
                  k = 1 + r.below(r.chance(20) ? 150 : 40);
   const uint32_t sizes[4] = {batch, m, n, k};
@@ -121,6 +123,15 @@ Packet random_gemm(Random& r) {
     p.stride[i][0] = r.chance(30) ? 0 : static_cast<int32_t>((m + n + k) * 64 * width);
     p.addr[i] = kFirst + static_cast<uint64_t>(i) * kArea + r.below(64) * static_cast<uint32_t>(width);
   }
+  if (r.chance(40)) {
+    p.flags |= FLAG_BIAS;
+    p.set_type(kC, type == TYPE_I8 ? TYPE_I32 : r.below(3));
+    const auto step = static_cast<int32_t>(type_width(p.type(kC)));
+    p.stride[kC][1 + r.below(2)] = step;
+    p.stride[kC][0] = r.chance(50) ? 0 : 64 * step;
+    p.addr[kC] = kFirst + 3 * kArea + r.below(64) * static_cast<uint32_t>(step);
+  }
+  if (r.chance(30)) p.flags |= FLAG_RELU;
   const int out = static_cast<int>(type_width(p.type(0)));
   const bool across = r.chance(30);
   p.stride[0][1] = static_cast<int32_t>(across ? out : static_cast<int>(n) * out);
@@ -138,6 +149,7 @@ std::vector<unsigned char> random_memory(Random& r) {
     if (r.chance(50)) word = (word & 0x807fffff) | (120 + r.below(12)) << 23;
     if (r.chance(30)) word = (word & 0xffff0000) | (word >> 16);
     if (r.chance(2)) word = r.chance(50) ? 0x7f800000 : 0x80000000;
+    if (r.chance(2)) word = 0xffffffff;  // a gap, where a packet has them; a NaN elsewhere
     std::memcpy(&bytes[i], &word, 4);
   }
   return bytes;
@@ -188,41 +200,74 @@ void random_packets(int count, uint64_t seed, uint64_t stall) {
   }
 }
 
-Packet product(uint32_t m, uint32_t n, uint32_t k) {
+// A times B, B by rows of k (an activation) or by columns (a layer's weight, [out, in]).
+Packet product(uint32_t m, uint32_t n, uint32_t k, uint32_t batch = 1, bool weight = false, uint32_t type = TYPE_BF16) {
   Packet p;
   p.opcode = OP_GEMM;
   p.set_type(kResult, TYPE_F32);
-  p.set_type(kA, TYPE_BF16);
-  p.set_type(kB, TYPE_BF16);
-  p.size[1] = m, p.size[2] = n, p.size[3] = k;
-  p.addr[kResult] = 4 << 20, p.addr[kA] = 1 << 20, p.addr[kB] = 2 << 20;
+  p.set_type(kA, type);
+  p.set_type(kB, type);
+  const uint32_t width = type_width(type);
+  p.size[0] = batch, p.size[1] = m, p.size[2] = n, p.size[3] = k;
+  p.addr[kResult] = 1 << 20, p.addr[kA] = 4 << 20, p.addr[kB] = 6 << 20;
+  p.stride[kResult][0] = static_cast<int32_t>(m * n * 4);
   p.stride[kResult][1] = static_cast<int32_t>(n * 4), p.stride[kResult][2] = 4;
-  p.stride[kA][1] = static_cast<int32_t>(k * 2), p.stride[kA][3] = 2;
-  p.stride[kB][3] = static_cast<int32_t>(n * 2), p.stride[kB][2] = 2;
+  p.stride[kA][0] = static_cast<int32_t>(m * k * width), p.stride[kB][0] = static_cast<int32_t>(k * n * width);
+  p.stride[kA][1] = static_cast<int32_t>(k * width), p.stride[kA][3] = static_cast<int32_t>(width);
+  p.stride[kB][weight ? 2 : 3] = static_cast<int32_t>((weight ? k : n) * width);
+  p.stride[kB][weight ? 3 : 2] = static_cast<int32_t>(width);
   return p;
 }
 
-double busy_share(Processor& npu, uint32_t m, uint32_t n, uint32_t k) {
-  std::vector<Packet> packets = {product(m, n, k)};
-  const uint64_t matrix = npu.counter(REG_MATRIX_LO), busy = npu.counter(REG_BUSY_LO);
-  npu.run(packets);
-  return static_cast<double>(npu.counter(REG_MATRIX_LO) - matrix) /
-         static_cast<double>(npu.counter(REG_BUSY_LO) - busy);
-}
-
-void matrix_engine_is_busy() {
+// In what share of their cycles the matrix engine multiplies, and how fast it is simulated.
+void matrix_engine_is_busy(const char* name, std::vector<Packet> packets, double least) {
   SimulationOptions options;
   options.memory = kMemory;
   Processor npu(std::make_unique<Simulation>(options));
-  const struct {
-    uint32_t m, n, k;
-  } shapes[] = {{256, 256, 256}, {16, 128, 896}};  // the second: tokens of a Qwen2-0.5B layer and its key projection
-  for (const auto& s : shapes) {
-    const double share = busy_share(npu, s.m, s.n, s.k);
-    CHECK(share >= 0.9, "%u x %u x %u: expected the engine busy in 90 %% of the cycles, got %.1f %%", s.m, s.n, s.k,
-          100 * share);
-    std::printf("matrix engine, %u x %u x %u: busy %.1f %%\n", s.m, s.n, s.k, 100 * share);
+  // Ordinary numbers in every input.
+  Random r{std::mt19937_64(3)};
+  std::vector<unsigned char> numbers(kMemory - (4 << 20));
+  for (size_t i = 0; i + 2 <= numbers.size(); i += 2) {
+    const auto half = static_cast<uint16_t>((r.engine() & 0x80ff) | (0x3e + r.below(2)) << 8);
+    std::memcpy(&numbers[i], &half, sizeof half);
   }
+  npu.board().write_memory(4 << 20, numbers.data(), numbers.size());
+  double macs = 0;
+  for (const Packet& p : packets) macs += 1.0 * p.size[0] * p.size[1] * p.size[2] * p.size[3];
+  const std::clock_t start = std::clock();
+  const Failure failure = npu.run(packets);
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+  CHECK(failure.status == NPU_OK, "%s: %s", name, failure.text.c_str());
+  const auto matrix = static_cast<double>(npu.counter(REG_MATRIX_LO));
+  const auto busy = static_cast<double>(npu.counter(REG_BUSY_LO));
+  CHECK(matrix >= least * busy, "%s: expected the engine busy in %.0f %% of the cycles, got %.1f %%", name, 100 * least,
+        100 * matrix / busy);
+  std::printf("%s: matrix engine busy in %.1f %% of %.0f cycles; %.1f M multiply-adds per second of simulation\n", name,
+              100 * matrix / busy, busy, macs / seconds * 1e-6);
+}
+
+// Every product of a Qwen2-0.5B layer at 16 tokens.
+std::vector<Packet> qwen2_layer() {
+  constexpr uint32_t tokens = 16, hidden = 896, inner = 4864, heads = 14, key_heads = 2, head = 64;
+  const auto linear = [](uint32_t in, uint32_t out) { return product(tokens, out, in, 1, true); };
+  return {linear(hidden, hidden),
+          linear(hidden, key_heads * head),
+          linear(hidden, key_heads * head),
+          product(tokens, tokens, head, heads, true),
+          product(tokens, head, tokens, heads),
+          linear(hidden, hidden),
+          linear(hidden, inner),
+          linear(hidden, inner),
+          linear(inner, hidden)};
+}
+
+void measure(bool all) {
+  matrix_engine_is_busy("256 x 256 x 256 in bf16", {product(256, 256, 256)}, 0.9);
+  matrix_engine_is_busy("128 x 128 x 128 in f32", {product(128, 128, 128, 1, false, TYPE_F32)}, 0.9);
+  if (all)
+    matrix_engine_is_busy("a Qwen2-0.5B layer's products at 16 tokens", qwen2_layer(), 0.9);
+  else
+    matrix_engine_is_busy("a Qwen2-0.5B key projection at 16 tokens", {qwen2_layer()[1]}, 0.9);
 }
 
 void errors_are_reported_and_survived() {
@@ -258,10 +303,14 @@ void errors_are_reported_and_survived() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], "--busy") == 0) {
+    measure(true);
+    return failures != 0;
+  }
   const int count = argc > 1 ? std::atoi(argv[1]) : 1000;
   const uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 0) : 1;
   errors_are_reported_and_survived();
-  matrix_engine_is_busy();
+  measure(false);
   random_packets(count / 2, seed, 0);
   random_packets(count / 2, seed + 1, seed + 1);
   std::printf("%d random packets, %d failures\n", count, failures);

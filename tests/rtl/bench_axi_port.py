@@ -26,6 +26,7 @@ class Traffic:
         i = self.inputs
         if not i.get("rd_valid") or self.rd_taken:
             i["rd_valid"], i["rd_line"] = more and not b.pause(), rng.randrange(LINES)
+            i["rd_fetch"] = rng.getrandbits(1)
         if not i.get("wr_valid") or self.wr_taken:
             i["wr_valid"], i["wr_line"] = more and not b.pause(), rng.randrange(LINES)
             i["wr_data"], i["wr_strb"] = rng.getrandbits(8 * LINE), rng.getrandbits(LINE)
@@ -41,6 +42,7 @@ class Traffic:
         """Signals have settled: compare, and remember what the edge does."""
         b, i = self.b, self.inputs
         b.expect(b.idle == (not self.reads and not self.writes), "idle is wrong")
+        b.expect(b.stored == (not self.writes), "stored is wrong")
         b.expect(len(self.reads) <= SIZES["READS"], f"expected at most {SIZES['READS']} reads, got {len(self.reads)}")
         b.expect(b.error == (self.error is not None), f"expected error {self.error}, got {b.error}")
         if self.error is not None:
@@ -66,7 +68,8 @@ class Traffic:
             self.ready_to_answer()
         error = self.error
         if i["m_rvalid"]:
-            line = self.reads.popleft()
+            line, fetch = self.reads.popleft()
+            b.expect(b.rsp_fetch == fetch, "the answer goes to the wrong side")
             if error is None and i["m_rresp"]:
                 error = line * LINE
         if i["m_bvalid"]:
@@ -77,7 +80,7 @@ class Traffic:
         self.error = None if i["clear_error"] else error
         if self.rd_taken:
             self.ar.append(i["rd_line"])
-            self.reads.append(i["rd_line"])
+            self.reads.append((i["rd_line"], i["rd_fetch"]))
         if self.wr_taken:
             self.aw.append(i["wr_line"])
             self.w.append((i["wr_data"], i["wr_strb"]))
@@ -90,7 +93,9 @@ class Traffic:
 
 async def run(dut, cycles, errors):
     b = Bench(dut, "axi_port")
-    zero = dict.fromkeys(("rd_valid", "wr_valid", "m_arready", "m_rvalid", "m_awready", "m_wready", "m_bvalid"), 0)
+    zero = dict.fromkeys(
+        ("rd_valid", "rd_fetch", "wr_valid", "m_arready", "m_rvalid", "m_awready", "m_wready", "m_bvalid"), 0
+    )
     await b.reset(clear_error=0, **zero)
     traffic = Traffic(b)
     for cycle in range(cycles + 400):

@@ -63,7 +63,7 @@ async def packets_start_units_and_retire_or_stop_the_ring(dut):
     for _ in range(amount(12)):
         port = LineMemory(b, memory, writes=False)
         quiet = dict(
-            enable=0, ring=RING_AT, ring_size=RING_LINES, tail=0, unit_done=0, bus_idle=1, bus_error=0, check_failed=0
+            enable=0, ring=RING_AT, ring_size=RING_LINES, tail=0, unit_done=0, stored=1, bus_error=0, check_failed=0
         )
         await b.reset(**quiet, **port.inputs)
         head = retired = 0
@@ -107,7 +107,7 @@ async def one_packet(b, port, packet, head, lines, retired, code, bus_fails):
             enable=1,
             tail=tail & 0xFFFFFFFF,
             unit_done=unit_done,
-            bus_idle=drain,
+            stored=drain,
             bus_error=bus_error,
             check_failed=check_failed,
             **port.before(),

@@ -15,6 +15,7 @@ from tests.rtl.arithmetic import (
     LINE,
     NAMES,
     OPCODES,
+    OPERATIONS,
     TYPES,
     WIDTHS,
     f32,
@@ -124,11 +125,20 @@ def random_indexed(rng: random.Random, area: int, memory: bytearray) -> Packet:
 
 
 def random_gemm(rng: random.Random, area: int, most: int = 40, deepest: int = 90) -> Packet:
-    narrow = rng.random() < 0.3
-    width = 1 if narrow else 2
-    inputs = TYPES["I8" if narrow else "BF16"]
-    result = TYPES["I32"] if narrow else TYPES[rng.choice(["F32", "BF16", "F16"])]
-    packet = Packet(OPCODES["GEMM"], kinds=[result, inputs, inputs, 0])
+    inputs = TYPES[rng.choice(["I8", "BF16", "F32"])]
+    narrow, width = inputs == TYPES["I8"], WIDTHS[inputs]
+    floats = [TYPES["F32"], TYPES["BF16"], TYPES["F16"]]
+    result, bias = (TYPES["I32"], TYPES["I32"]) if narrow else (rng.choice(floats), rng.choice(floats))
+    packet = Packet(OPCODES["GEMM"], kinds=[result, inputs, inputs, bias])
+    if not narrow and rng.random() < 0.3:
+        packet.flags |= FLAGS["GAPS"]
+    if rng.random() < 0.3:
+        packet.flags |= FLAGS["RELU"]
+    if rng.random() < 0.4:
+        packet.flags |= FLAGS["BIAS"]
+        packet.stride[3][rng.choice([1, 2])] = WIDTHS[bias]
+        packet.stride[3][0] = rng.choice([0, 64 * WIDTHS[bias]])
+        packet.addr[3] = 3 * area + rng.randrange(64) * WIDTHS[bias]
     batch, m, n, k = packet.size = [
         rng.randint(1, 2),
         rng.randint(1, most),
@@ -254,10 +264,26 @@ def multiply_add(sums: np.ndarray, a: np.ndarray, b: np.ndarray, narrow: bool) -
     return np.where(np.isnan(total), np.uint32(0x7FC00000), total.view(np.uint32))
 
 
+def gemm_bias(packet: Packet, memory: np.ndarray) -> np.ndarray:
+    """Lanes of c, [batch, m, n]."""
+    return _read(memory, packet.kinds[3], _places(packet, 3, packet.size[:3], (0, 1, 2)))
+
+
 def _run_gemm(packet: Packet, memory: np.ndarray) -> None:
     batch, m, n, k = packet.size
+    narrow = packet.kinds[1] == TYPES["I8"]
     a, b = gemm_inputs(packet, memory)
+    gaps = np.zeros(b.shape, bool)
+    if packet.flags & FLAGS["GAPS"]:
+        raw = TYPES["I32" if packet.kinds[2] == TYPES["F32"] else "I16"]
+        gaps = _read(memory, raw, _places(packet, 2, [batch, n, k], (0, 2, 3))) == np.uint32(0xFFFFFFFF)
     sums = np.zeros([batch, m, n], np.uint32)
     for step in range(k):
-        sums = multiply_add(sums, a[..., step], b[..., step], packet.kinds[1] == TYPES["I8"])
+        more = multiply_add(sums, a[..., step], b[..., step], narrow)
+        sums = np.where(gaps[:, None, :, step], sums, more)
+    if packet.flags & FLAGS["BIAS"]:
+        sums = operate(OPERATIONS["IADD" if narrow else "ADD"], sums, gemm_bias(packet, memory), sums)
+    if packet.flags & FLAGS["RELU"]:
+        with np.errstate(all="ignore"):
+            sums = np.where(sums.view(np.int32) < 0 if narrow else f32(sums) < 0, np.uint32(0), sums)
     _write(memory, packet.kinds[0], _places(packet, 0, [batch, m, n], (0, 1, 2)), sums)

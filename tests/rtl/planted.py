@@ -17,9 +17,9 @@ LEAVES = {
     "lane_access": ("width == 2 ? far << 1", "width == 2 ? far"),
     "lane_store": ("part[0] == end_byte[SHIFT]", "part[0] == (end_byte[SHIFT] && count > 2)"),
     "matrix_engine": ("keep = {32{!clear}}", "keep = {32{!clear || tile == 3}}"),
-    "operand_lane": ("16'($signed(pair[7:0]))", "16'(pair[7:0])"),
+    "operand_lane": ("32'($signed(word[7:0]))", "32'(word[7:0])"),
     "registers": ("irq_status & ~s_wdata | (irq ? IRQ_DONE : 0)", "irq_status & ~s_wdata"),
-    "sequencer": ("assign rd_valid = state == ASK && available > 32'(second)", "assign rd_valid = state == ASK"),
+    "sequencer": ("fetch == ASK && tail != fetched", "fetch == ASK && (tail != fetched || second)"),
     "vector_alu": ("y > 31 ? 5'd31", "y > 32 ? 5'd31"),
     "walker": ("a2   <= !end2 ? n2 : end1 ? n0 : n1", "a2   <= !end2 ? n2 : n1"),
 }

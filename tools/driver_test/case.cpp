@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "support/approximation.h"
 #include "support/reference.h"
 #include "support/value.h"
 
@@ -349,13 +350,20 @@ std::string Case::describe() const {
   return out;
 }
 
+void Case::sharpen(const Context& context) {
+  bool approximated = false;
+  for (const npu_instr& in : program ? program->instrs : std::vector<npu_instr>{})
+    approximated |= (in.dtype == NPU_F32 || in.dtype == NPU_F64) && npu::approximation(in.op).ulp > 0;
+  if (context.exact || (context.exact_sums && !approximated)) tolerance = {};
+}
+
 void random_cases(Context& context, Rig& rig, const std::function<Case(Random&)>& make) {
   for (int i = 0; i < context.count; i++) {
     const uint64_t seed = context.seed + static_cast<uint64_t>(i);
     try {
       Random random(seed);
       Case one = make(random);
-      if (context.exact) one.tolerance = {};
+      one.sharpen(context);
       one.run(rig);
     } catch (const Failed& e) {
       fail("  --seed ", seed, " --count 1: ", e.text);

@@ -53,6 +53,7 @@ class Case {
 
   Case(npu_command_kind kind, std::vector<int64_t> size, int inner_rank = 0);
   void set(const Builder& builder) { program = builder.program; }
+  void sharpen(const Context& context);  // no tolerance, where --exact or --exact-sums asks for it
 
   // Adds an operand over the first `rank` dimensions (-1: all) of `size` (the command's if empty), in a buffer of its
   // own with room around it; other strides are 0. The layout is row-major, or random: permuted, gaps, backwards, and

@@ -38,8 +38,11 @@ const char* help =
     "  --seed N        of the random commands (default 1)\n"
     "  --count N       random commands per test (default 200)\n"
     "  --random N      instead of the tests: N random commands of all sorts, mixed; --filter chooses sorts\n"
+    "  --supported     with --random: until N commands were compared, not counting those that the driver does not "
+    "have\n"
     "  --save FILE     with --random: a command that fails is written there, for npu-replay\n"
     "  --exact         floating point must agree bit for bit with the reference\n"
+    "  --exact-sums    so must sums and products; functions that isa.md lets a driver approximate need not\n"
     "  --list          print the names of the tests\n"
     "  --json FILE     write the results there too\n"
     "exit code: 0 if nothing failed, 1 if a test failed, 2 if the driver could not be loaded or the call was wrong,\n"
@@ -146,6 +149,10 @@ int main(int argc, char** argv) {
       list = true;
     } else if (a == "--exact") {
       base.exact = true;
+    } else if (a == "--exact-sums") {
+      base.exact_sums = true;
+    } else if (a == "--supported") {
+      base.supported = true;
     } else if (a == "--seed") {
       base.seed = static_cast<uint64_t>(number(argc, argv, &i));
     } else if (a == "--count") {

@@ -46,8 +46,10 @@ struct Context {
   const npu_driver* driver = nullptr;
   std::string options;
   uint64_t seed = 1;
-  int count = 200;     // random commands per test
-  bool exact = false;  // floats bit for bit
+  int count = 200;          // random commands per test
+  bool exact = false;       // floats bit for bit
+  bool exact_sums = false;  // but for programs with approximated functions
+  bool supported = false;   // --random counts only what the driver has
   // Filled by the test: shown behind its result and written to the JSON file.
   std::string note;
   int64_t cases = 0, unsupported = 0;

@@ -55,6 +55,7 @@ from torch_npu.npu.memory import (
     reset_peak_memory_stats,
     set_per_process_memory_fraction,
 )
+from torch_npu.npu.precision import matmul
 from torch_npu.npu.random import (
     _get_generator,
     get_rng_state,
