@@ -13,7 +13,7 @@ INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml torch_npu/version.py 
 CPP := $(shell find csrc drivers include support tools tests -name '*.cpp' -o -name '*.c' -o -name '*.h' 2>/dev/null)
 
 .PHONY: help build install test conformance conformance-compile operators demo bench sanitize format lint clean \
-  rtl-benches
+  rtl-benches rtl-coverage rtl-area
 
 help:
 	@echo "make demo         train LeNet on npu:0 and on the CPU; fine-tune a small Qwen2 with LoRA and let it generate"
@@ -25,6 +25,8 @@ help:
 	@echo "make bench        host cost per op, every op family and training steps against the CPU"
 	@echo "make sanitize     drivers and allocator under AddressSanitizer and ThreadSanitizer"
 	@echo "make rtl-benches  every module of rtl/ in cocotb, with random pauses (SEED=2 WORK=10 for other and more traffic)"
+	@echo "make rtl-coverage lines and toggles of rtl/ that the benches reach"
+	@echo "make rtl-area     LUT, flip-flops, DSP and RAM of every module, by Yosys (pip install pyosys)"
 	@echo "make format       ruff and clang-format, in place"
 	@echo "make lint         what CI checks besides tests: formatting, layers"
 	@echo "make clean        remove build output, keep .venv"
@@ -89,6 +91,12 @@ SEED ?= 1
 WORK ?= 1
 rtl-benches: $(REQUIREMENTS)
 	$(BIN)/python -m tests.rtl --seed $(SEED) --work $(WORK)
+
+rtl-coverage: $(REQUIREMENTS)
+	$(BIN)/python -m tests.rtl.coverage
+
+rtl-area: $(REQUIREMENTS)
+	$(BIN)/python tools/rtl_area.py
 
 format: $(REQUIREMENTS)
 	ruff check --fix --quiet . && ruff format --quiet .

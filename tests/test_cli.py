@@ -29,6 +29,30 @@ def test_info_with_an_unknown_driver_fails_and_says_why(module):
     result = module("info", TORCH_NPU_DRIVER="nonsense")
     assert result.status == 1
     assert "nonsense" in result.out and "cmodel" in result.out
+    # They wrap a driver and are no hardware to choose.
+    assert "lockstep" not in result.out and "record" not in result.out
+
+
+def test_info_says_what_a_device_can_do_and_what_is_missing(module):
+    facts = json.loads(module("info", "--json", TORCH_NPU_DRIVER="cmodel,template").out)
+    full, empty = facts["devices"]
+    assert full["missing_commands"] == full["missing_dtypes"] == [] and "bfloat16" in full["dtypes"]
+    assert "MATMUL" in empty["missing_commands"] and "float32" in empty["missing_dtypes"]
+    text = module("info", TORCH_NPU_DRIVER="template").out
+    assert "npu:0 leaves to the CPU: COPY MAP" in text
+
+
+def test_info_lists_built_drivers_and_those_that_were_left_out(module, monkeypatch, tmp_path):
+    from torch_npu import _info
+    from torch_npu.cli import info
+
+    facts = json.loads(module("info", "--json", TORCH_NPU_DRIVER="cmodel").out)
+    assert {"cmodel", "template"} <= set(facts["built_drivers"]) and "lockstep" not in facts["built_drivers"]
+    monkeypatch.setattr(_info, "library_path", lambda: str(tmp_path))
+    for name in ("cmodel", "record"):
+        (tmp_path / f"libnpu_{name}.so").touch()
+    (tmp_path / "drivers.json").write_text('{"built": ["cmodel"], "left_out": {"rtl": "no Verilator"}}')
+    assert info.known_drivers() == (["cmodel"], {"rtl": "no Verilator"})
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,21 @@ VARIABLES = (
     ),
     Setting("TORCH_NPU_DEBUG_FILE", "", "The debug log is appended to this file.", "It goes to stderr."),
     Setting(
+        "TORCH_NPU_RTL_CYCLES",
+        "",
+        "A file for the driver rtl: one line of JSON per command, with its cycles, lines read and written, and how "
+        "long the matrix engine was busy; `-` is stderr (docs/rtl.md).",
+        "Nothing is counted per command; events report simulated time.",
+    ),
+    Setting(
+        "TORCH_NPU_RTL_TRACE",
+        "",
+        "Commands of the driver rtl to look at, `WHAT@FILE`: a number (`17`), numbers (`17-20`) or an op's name "
+        "(`aten::mm`), then `@FILE.vcd` for a waveform or `@FILE.json` for a test vector; each file gets its "
+        "command's number: `FILE-17.vcd` (docs/rtl.md).",
+        "No files are written.",
+    ),
+    Setting(
         "PYTORCH_ALLOC_CONF",
         "",
         "The caching allocator's settings, `key:value` pairs separated by commas; the keys are below. "

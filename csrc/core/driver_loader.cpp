@@ -49,7 +49,9 @@ std::string path_of(const std::string& name, const std::string& source) {
   }
   const std::string path = library_folder() + "/" + kPrefix + name + kSuffix;
   if (file_exists(path)) return path;
-  const auto known = available_drivers();
+  auto known = available_drivers();
+  // These are no hardware: they stand in front of a driver.
+  std::erase_if(known, [](const std::string& driver) { return driver == "lockstep" || driver == "record"; });
   fail(source + " names the driver " + in_quotes(name) + ", expected " +
        (known.empty() ? std::string() : "one of " + joined(known) + " or ") +
        "the path of a driver library (searched " + library_folder() + ")");

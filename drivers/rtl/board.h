@@ -29,6 +29,8 @@ class Board {
   virtual uint32_t clock_mhz() const = 0;
   // That passed unseen by the NPU's own counter: a simulation stands still while the host copies.
   virtual uint64_t hidden_cycles() const { return 0; }
+  // Begins a waveform in a file, or ends it with "". False: the file cannot be written, or there is no such thing here.
+  virtual bool trace(const std::string& /*file*/) { return false; }
 };
 
 }  // namespace rtl

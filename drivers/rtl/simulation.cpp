@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 #include <verilated.h>
+#include <verilated_vcd_c.h>
 
 #include <cstddef>
 #include <cstring>
@@ -52,6 +53,7 @@ void Simulation::reset() {
 }
 
 Simulation::~Simulation() {
+  if (wave_ && wave_->isOpen()) wave_->close();
   top_->final();
   munmap(memory_, options_.memory);
 }
@@ -104,8 +106,29 @@ void Simulation::tick() {
   }
   t.clk = 1;
   t.eval();
+  dump(0);
   t.clk = 0;
   t.eval();
+  dump(1);
+}
+
+// A cycle is 5 ns long, as the reported time has it.
+void Simulation::dump(uint64_t half) {
+  if (wave_ && wave_->isOpen()) wave_->dump(now_ * 5000 + half * 2500);
+}
+
+bool Simulation::trace(const std::string& file) {
+  if (!wave_) {
+    context_->traceEverOn(true);
+    wave_ = std::make_unique<VerilatedVcdC>();
+    top_->trace(wave_.get(), 99);
+    wave_->set_time_unit("1ns");
+    wave_->set_time_resolution("1ps");
+  }
+  if (wave_->isOpen()) wave_->close();
+  if (file.empty()) return true;
+  wave_->open(file.c_str());
+  return wave_->isOpen();
 }
 
 void Simulation::answer(const Read& read) {

@@ -9,6 +9,7 @@
 
 class Vnpu_top;
 class VerilatedContext;
+class VerilatedVcdC;
 
 namespace rtl {
 
@@ -32,6 +33,7 @@ class Simulation final : public Board {
   std::string patience() const override;
   void reset() override;
   uint64_t memory_size() const override { return options_.memory; }
+  bool trace(const std::string& file) override;
   uint32_t clock_mhz() const override { return 200; }  // what simulated time is reported at
   uint64_t hidden_cycles() const override { return copied_lines_; }
 
@@ -50,6 +52,7 @@ class Simulation final : public Board {
     bool error;
   };
   void tick();
+  void dump(uint64_t half);
   bool pause() { return options_.stall != 0 && random_() % 4 == 0; }
   bool inside(uint64_t addr) const;
   void check_range(uint64_t addr, uint64_t size) const;
@@ -59,6 +62,7 @@ class Simulation final : public Board {
   const SimulationOptions options_;
   std::unique_ptr<VerilatedContext> context_;
   std::unique_ptr<Vnpu_top> top_;
+  std::unique_ptr<VerilatedVcdC> wave_;  // of the first waveform on
   unsigned char* memory_ = nullptr;
   uint64_t now_ = 0;
   uint64_t last_traffic_ = 0;  // cycle of the last request on the bus

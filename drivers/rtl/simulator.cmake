@@ -19,6 +19,7 @@ list(TRANSFORM packages APPEND ".sv")
 file(GLOB modules CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/rtl/*.sv")
 list(FILTER modules EXCLUDE REGEX "_pkg.sv$")
 set(flags -O3 --unroll-count 2 --x-assign fast --x-initial fast --noassert
+  --trace-vcd --trace-structs --trace-max-width 1024
   -Wall -Wno-DECLFILENAME -Wno-UNUSEDSIGNAL -Wno-UNUSEDPARAM -Wno-PINCONNECTEMPTY)
 set(model "${CMAKE_BINARY_DIR}/drivers/rtl/model")
 add_custom_command(OUTPUT "${model}/npu_top_all.cpp"
@@ -29,7 +30,7 @@ add_custom_command(OUTPUT "${model}/npu_top_all.cpp"
 
 # Machine-made code and Verilator's runtime: fast, and without our warnings.
 add_library(npu_verilated OBJECT "${model}/npu_top_all.cpp" "${verilator}/include/verilated.cpp"
-  "${verilator}/include/verilated_threads.cpp")
+  "${verilator}/include/verilated_threads.cpp" "${verilator}/include/verilated_vcd_c.cpp")
 target_include_directories(npu_verilated SYSTEM PUBLIC "${model}" "${verilator}/include" "${verilator}/include/vltstd")
 target_compile_options(npu_verilated PRIVATE -w -O3)
 # For those who make another model of the same sources.

@@ -1,5 +1,6 @@
 // Programs and commands.
 #include "drivers/rtl/lower.h"
+#include "drivers/rtl/observer.h"
 #include "support/reference.h"
 
 namespace rtl {
@@ -118,13 +119,15 @@ npu_status submit(npu_stream* stream, const npu_command* command) {
   std::vector<Check> checks;
   const npu_status status = lower(device, command, false, &packets, &checks);
   if (status != NPU_OK || packets.empty()) return status;
-  device->give(stream, what(*command), [device, packets = std::move(packets), checks = std::move(checks)]() mutable {
-    Failure failure = device->processor->run(packets);
-    for (const Check& check : checks)
-      if (failure.status == NPU_ERROR_INDEX && check.packet == failure.packet)
-        failure = explain(*device, check, failure);
-    return failure;
-  });
+  Observed seen{npu::command_name(command->kind), command->label ? command->label : "", device->index};
+  device->give(stream, what(*command),
+               [device, seen, packets = std::move(packets), checks = std::move(checks)]() mutable {
+                 Failure failure = run_observed(*device->processor, seen, packets);
+                 for (const Check& check : checks)
+                   if (failure.status == NPU_ERROR_INDEX && check.packet == failure.packet)
+                     failure = explain(*device, check, failure);
+                 return failure;
+               });
   return NPU_OK;
 }
 

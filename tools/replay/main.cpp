@@ -26,6 +26,8 @@ const char* help =
     "  --list          print what the recording holds\n"
     "  --command N     with --out FILE.npt or --vector FILE.json: that command only, as a recording or a test vector\n"
     "  --vector FILE   write the command as JSON, for a bench in another language; FILE - is standard output\n"
+    "  --cocotb FILE   write the command as packets for the bench of the RTL (docs/rtl.md), as --driver lowers it "
+    "(rtl)\n"
     "  --quiet         no progress bar\n"
     "exit code: 0 if all results agree, 1 at the first difference, 2 if the file, the driver or the call was wrong\n";
 
@@ -35,10 +37,10 @@ const char* help =
 }
 
 struct Options {
-  std::string file, driver = "cmodel:mode=exact", out, vector;
+  std::string file, driver = "cmodel:mode=exact", out, vector, cocotb;
   uint64_t command = 0;
   uint32_t device = 0;
-  bool list = false, quiet = false;
+  bool list = false, quiet = false, driver_given = false;
   Budget budget;
 };
 
@@ -62,6 +64,7 @@ Options parse_arguments(int argc, char** argv) {
       std::exit(0);
     } else if (a == "--driver") {
       options.driver = value();
+      options.driver_given = true;
     } else if (a == "--device") {
       options.device = static_cast<uint32_t>(number(a, value()));
     } else if (a == "--exact" || a == "--split" || a == "--budget") {
@@ -74,6 +77,8 @@ Options parse_arguments(int argc, char** argv) {
       options.out = value();
     } else if (a == "--vector") {
       options.vector = value();
+    } else if (a == "--cocotb") {
+      options.cocotb = value();
     } else if (a == "--quiet") {
       options.quiet = true;
     } else if (a[0] != '-' && options.file.empty()) {
@@ -113,9 +118,24 @@ class Progress {
   std::chrono::steady_clock::time_point last_{};
 };
 
+// The driver that lowers commands to packets writes them, with the memory they need, for the first command it runs.
+void export_packets(const Trace& one, const Options& options) {
+  const std::string part = options.cocotb + ".part", written = part + "-1.json";
+  setenv("TORCH_NPU_RTL_TRACE", ("1@" + part + ".json").c_str(), 1);
+  std::remove(written.c_str());
+  const std::string driver = options.driver_given ? options.driver : "rtl";
+  replay::Player player(one, driver, options.device, options.budget);
+  const std::string difference = player.play(0, [](const TraceEntry&) {});
+  if (!difference.empty()) std::printf("note: on %s %s\n", driver.c_str(), difference.c_str());
+  if (player.counts().refused) stop(driver + " does not have this command: it has no packets");
+  if (std::rename(written.c_str(), options.cocotb.c_str()) != 0)
+    stop("expected " + driver + " to write " + written + ", got nothing: packets are those of driver rtl");
+}
+
 // The one command, from the file itself or cut out of it by playing all before it.
 int extract(const Trace& trace, const Options& options) {
-  if (options.out.empty() && options.vector.empty()) stop("expected --out FILE or --vector FILE with --command");
+  if (options.out.empty() && options.vector.empty() && options.cocotb.empty())
+    stop("expected --out FILE, --vector FILE or --cocotb FILE with --command");
   std::optional<Trace> one;
   if (trace.commands == 1 && options.out.empty()) {
     one = trace;
@@ -125,14 +145,17 @@ int extract(const Trace& trace, const Options& options) {
       stop("expected --command N: the recording has " + std::to_string(trace.commands) + " commands");
     for (const TraceEntry& entry : trace.entries)
       if (wanted == 0 && entry.kind == Entry::kCommand) wanted = entry.command.number;
-    replay::Player player(trace, options.driver, options.device, options.budget);
+    // The driver of --cocotb numbers the commands it runs, and must see no other.
+    const std::string driver = options.cocotb.empty() ? options.driver : "cmodel:mode=exact";
+    replay::Player player(trace, driver, options.device, options.budget);
     const std::string difference = player.play(wanted, [](const TraceEntry&) {});
-    if (!difference.empty()) stop("a command before it gives other results on " + options.driver + ": " + difference);
-    const std::string path = options.out.empty() ? options.vector + ".part" : options.out;
+    if (!difference.empty()) stop("a command before it gives other results on " + driver + ": " + difference);
+    const std::string path = !options.out.empty() ? options.out : options.vector + options.cocotb + ".part";
     player.extract(path);
     one = read_trace(path);
     if (options.out.empty()) std::remove(path.c_str());
   }
+  if (!options.cocotb.empty()) export_packets(*one, options);
   if (!options.vector.empty()) {
     const std::string json = replay::vector_json(*one);
     if (options.vector == "-") {
@@ -175,7 +198,8 @@ int main(int argc, char** argv) {
       replay::print_list(trace);
       return 0;
     }
-    if (options.command || !options.out.empty() || !options.vector.empty()) return extract(trace, options);
+    if (options.command || !options.out.empty() || !options.vector.empty() || !options.cocotb.empty())
+      return extract(trace, options);
     return play(trace, options);
   } catch (const replay::Problem& problem) {
     stop(problem.text);

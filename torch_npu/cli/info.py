@@ -1,7 +1,9 @@
-"""python -m torch_npu info: drivers, devices and their memory."""
+"""python -m torch_npu info: drivers, devices, their memory and what they can do, and what is missing."""
 
 import json
+from pathlib import Path
 
+from torch_npu.cli.doctor import COMMANDS
 from torch_npu.cli.table import table
 
 
@@ -9,6 +11,37 @@ def add(commands) -> None:
     parser = commands.add_parser("info", help="drivers, devices, memory, and what went wrong")
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.set_defaults(run=run)
+
+
+DTYPES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".split()
+
+
+def known_drivers() -> tuple[list[str], dict[str, str]]:
+    """Drivers of hardware that come with this package, and those that its build left out, with the reason."""
+    from torch_npu._info import built_drivers, library_path, wrapped
+
+    built = [name for name in built_drivers() if not wrapped(name)]
+    listed = Path(library_path()) / "drivers.json"  # written by CMake
+    left_out = json.loads(listed.read_text())["left_out"] if listed.exists() else {}
+    return built, {name: why for name, why in left_out.items() if name not in built}
+
+
+def native_dtypes(index: int) -> list[str]:
+    """Types that the device computes with itself, found by adding two numbers."""
+    import torch
+
+    import torch_npu
+
+    found = []
+    for name in DTYPES:
+        try:
+            with torch_npu.fallback.mode("error"):
+                x = torch.ones(2, dtype=getattr(torch, name)).to(f"npu:{index}")
+                (torch.logical_or if name == "bool" else torch.add)(x, x).cpu()
+            found.append(name)
+        except RuntimeError:
+            pass
+    return found
 
 
 def gather() -> dict:
@@ -25,11 +58,14 @@ def gather() -> dict:
             free, total = torch.npu.mem_get_info(index)
             facts = {"name": properties.name, "vendor": properties.vendor, "driver": properties.driver}
             facts |= {"units": properties.multi_processor_count, "free_memory": free, "total_memory": total}
-            facts |= {"commands": list(properties.commands), "error": ""}
+            facts |= {"commands": list(properties.commands), "dtypes": native_dtypes(index), "error": ""}
         except RuntimeError as error:
             facts = {"name": "?", "vendor": "?", "driver": "?", "units": 0, "free_memory": 0, "total_memory": 0}
-            facts |= {"commands": [], "error": str(error).splitlines()[0]}
+            facts |= {"commands": [], "dtypes": [], "error": str(error).splitlines()[0]}
+        facts["missing_commands"] = [name for name in COMMANDS if name not in facts["commands"]]
+        facts["missing_dtypes"] = [name for name in DTYPES if name not in facts["dtypes"]]
         devices.append({"device": f"npu:{index}", **facts})
+    built, left_out = known_drivers()
     return {
         "torch_npu": torch_npu.__version__,
         "torch": torch.__version__,
@@ -37,6 +73,8 @@ def gather() -> dict:
         "TORCH_NPU_DRIVER": driver_setting(),
         "libraries": library_path(),
         "headers": torch_npu.include_path(),
+        "built_drivers": built,
+        "left_out_drivers": left_out,
         "drivers": torch_npu.drivers(),
         "devices": devices,
         "error": driver_error(),
@@ -55,6 +93,9 @@ def run(options) -> int:
     print(f"TORCH_NPU_DRIVER  {facts['TORCH_NPU_DRIVER']}")
     print(f"libraries         {facts['libraries']}")
     print(f"headers           {facts['headers']}")
+    print(f"drivers           {', '.join(facts['built_drivers']) or 'none'}")
+    for name, why in facts["left_out_drivers"].items():
+        print(f"left out          {name}: {why}")
     rows = []
     for d in facts["devices"]:
         if wrapped(d["driver"]):
@@ -67,6 +108,11 @@ def run(options) -> int:
     for d in facts["devices"]:
         if d["error"]:
             print(f"\n{d['device']}: {d['error']}")
+            continue
+        print(f"\n{d['device']} computes in {' '.join(d['dtypes']) or 'no type'}")
+        missing = d["missing_commands"] + d["missing_dtypes"]
+        if missing:
+            print(f"{d['device']} leaves to the CPU: {' '.join(missing)}")
     if facts["error"]:
         print(f"\n{facts['error']}")
     elif not rows:

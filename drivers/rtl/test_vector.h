@@ -1,0 +1,29 @@
+// A command as a test vector: its packets, the memory they touch before they run, and that memory afterwards as the
+// model of packets says, so that a vector of a wrong NPU shows what is wrong.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "drivers/rtl/board.h"
+#include "drivers/rtl/packet.h"
+
+namespace rtl {
+
+std::string quoted(const std::string& text);  // as JSON
+
+class TestVector {
+ public:
+  // Before the packets run.
+  TestVector(Board& board, const std::vector<Packet>& packets);
+  // Writes it as JSON. Returns what went wrong, or nothing.
+  std::string write(const std::string& path, const std::string& kind, const std::string& label);
+
+ private:
+  std::vector<Packet> packets_;
+  std::map<uint64_t, std::vector<unsigned char>> before_;  // by address
+  uint64_t memory_size_;
+  std::string problem_;
+};
+
+}  // namespace rtl
