@@ -72,12 +72,10 @@ def synthesise(texts: dict[str, str], module: str, folder: Path) -> dict[str, fl
     boxes = " ".join(f"--blackboxed-module {name}" for name in inside)
     design = yosys.Design()
     yosys.run_pass(f"read_slang --top {module} {boxes} {' '.join(map(str, files))}", design)
-    for name in inside:  # a black box has no parameters
-        for parameter in re.findall(r"(?:localparam|parameter)[^=;]*?(\w+) =", texts[name]):
-            yosys.run_pass(f"setparam -unset {parameter} t:{name}", design)
-        for parameter in re.findall(r"localparam int (\w+ = [^;]*);", texts[name]):
-            for more in re.findall(r"(\w+) = ", parameter):
-                yosys.run_pass(f"setparam -unset {more} t:{name}", design)
+    for cell in design.top_module().cells_.values():  # a black box has no parameters
+        if str(cell.type).removeprefix("\\") in inside:
+            for parameter in list(dict(cell.parameters)):
+                cell.unsetParam(parameter)
     yosys.run_pass(f"synth_xilinx -flatten -noiopad -top {module}", design)
     out = folder / "stat.json"
     yosys.run_pass(f"tee -q -o {out} stat -json -tech xilinx", design)
