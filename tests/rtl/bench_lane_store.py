@@ -6,7 +6,7 @@ import numpy as np
 from tests.rtl.arithmetic import LANES, LINE, TYPES, WIDTHS, lanes, store
 from tests.rtl.kit import Bench, amount, first_difference, join, write_line
 
-SIZE = 64 * LINE
+SIZE = 256 * LINE  # room for the widest strides on both sides
 
 
 @cocotb.test()
