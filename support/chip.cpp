@@ -6,6 +6,7 @@
 #include <map>
 #include <stdexcept>
 
+#include "support/op_info.h"
 #include "support/operand_shape.h"
 #include "support/program.h"
 
@@ -27,13 +28,18 @@ const std::map<std::string, Key, std::less<>>& keys() {
       {"matrix.fill_cycles", {&Chip::fill_cycles, 0}},
       {"matrix.f32_passes", {&Chip::f32_passes, 1e-3}},
       {"matrix.int8_rate", {&Chip::int8_rate, 1e-3}},
+      {"matrix.unfold_cycles", {&Chip::unfold_cycles, 0}},
       {"vector.lanes", {&Chip::lanes, 1}},
       {"vector.op_cycles", {&Chip::op_cycles, 0}},
       {"vector.function_cycles", {&Chip::function_cycles, 0}},
+      {"vector.fold_cycles", {&Chip::fold_cycles, 0}},
+      {"vector.gather_cycles", {&Chip::gather_cycles, 0}},
+      {"vector.scatter_cycles", {&Chip::scatter_cycles, 0}},
       {"vector.op_launch_cycles", {&Chip::op_launch_cycles, 0}},
       {"memory.sram_kb", {&Chip::sram_kb, 1}},
       {"memory.dram_gbps", {&Chip::dram_gbps, 1e-6}},
       {"memory.host_gbps", {&Chip::host_gbps, 1e-6}},
+      {"memory.line_bytes", {&Chip::line_bytes, 1}},
   };
   return table;
 }
@@ -81,6 +87,12 @@ bool is_function(uint8_t op) {
   }
 }
 
+int find_op(std::string_view text) {
+  for (int op = 0; op < NPU_OP_COUNT; ++op)
+    if (op_info(op).text == text) return op;
+  return -1;
+}
+
 bool is_free(uint8_t op) {
   switch (op) {
     case NPU_OP_SEGMENT:
@@ -103,18 +115,25 @@ int64_t product(const int64_t* size, int from, int to) {
 }
 
 // Different elements of an operand that its strides reach, at most those of the interval they lie in.
-int64_t distinct_bytes(const npu_command& c, uint32_t operand) {
+struct Elements {
+  int64_t count = 0, bytes = 0;
+  bool apart = false;  // no dimension steps to a neighbour
+};
+Elements elements_of(const npu_command& c, uint32_t operand) {
   const npu_operand& o = c.operands[operand];
-  if (o.flags & NPU_OPERAND_IMMEDIATE || o.addr == 0) return 0;
+  if (o.flags & NPU_OPERAND_IMMEDIATE || o.addr == 0) return {};
   int64_t size[NPU_MAX_RANK];
   operand_shape(c, operand, size);
   int64_t elements = 1, interval = 1;
+  bool neighbours = false;
   for (int d = 0; d < c.rank; ++d) {
-    if (size[d] == 0) return 0;
+    if (size[d] == 0) return {};
     if (o.stride[d] != 0) elements *= size[d];
+    neighbours |= size[d] > 1 && std::abs(o.stride[d]) == 1;
     interval += (size[d] - 1) * std::abs(o.stride[d]);
   }
-  return std::min(elements, interval) * dtype_size(o.dtype);
+  elements = std::min(elements, interval);
+  return {elements, elements * dtype_size(o.dtype), elements > 1 && !neighbours};
 }
 
 void add_product(const npu_command& c, Work& work) {
@@ -132,11 +151,15 @@ void add_product(const npu_command& c, Work& work) {
     work.batch = v.groups;
     if (v.mode == NPU_CONV_FORWARD) {
       work.m = v.batch * out, work.n = to, work.k = from * taps;
+      work.unfolded = v.groups * work.m * work.k;
     } else if (v.mode == NPU_CONV_GRAD_INPUT) {
-      // A window that moves by several points leaves some of its taps out at each of them.
-      work.m = v.batch * in, work.n = from, work.k = std::max<int64_t>(1, to * taps * out / std::max<int64_t>(1, in));
+      // A window that moves by several points meets each of them with few of its taps.
+      const int64_t steps = product(v.stride, 0, static_cast<int>(v.spatial_rank));
+      work.m = v.batch * in, work.n = from, work.k = std::max<int64_t>(1, to * taps / std::max<int64_t>(1, steps));
+      work.unfolded = v.groups * work.m * work.k;
     } else {
       work.m = to, work.n = from * taps, work.k = v.batch * out;
+      work.unfolded = v.groups * work.n * work.k;
     }
   }
   work.product = c.operands[0].dtype;
@@ -181,20 +204,26 @@ Chip parse_chip(std::string_view text) {
       chip.name = value.substr(1, value.size() - 2);
       continue;
     }
+    const bool function = key.starts_with("functions.");
+    const int op = function ? find_op(key.substr(10)) : -1;
     const auto known = keys().find(key);
-    if (known == keys().end()) {
+    if (known == keys().end() && (op < 0 || !is_function(static_cast<uint8_t>(op)))) {
       std::string all = "name";
       for (const auto& [name, unused] : keys()) all += ", " + name;
-      throw wrong("expected one of " + all + ", got " + key);
+      throw wrong("expected one of " + all + ", functions.exp and so on, got " + key);
     }
+    const double least = function ? 0 : known->second.least;
     if (value == "true") value = "1";
     if (value == "false") value = "0";
     double parsed = 0;
     const auto [rest, bad] = std::from_chars(value.data(), value.data() + value.size(), parsed);
-    if (bad != std::errc() || rest != value.data() + value.size() || !(parsed >= known->second.least))
-      throw wrong("expected a number of at least " + std::to_string(known->second.least) + " for " + key + ", got \"" +
+    if (bad != std::errc() || rest != value.data() + value.size() || !(parsed >= least))
+      throw wrong("expected a number of at least " + std::to_string(least) + " for " + key + ", got \"" +
                   std::string(value) + "\"");
-    chip.*known->second.value = parsed;
+    if (function)
+      chip.function[static_cast<uint8_t>(op)] = parsed;
+    else
+      chip.*known->second.value = parsed;
   }
   return chip;
 }
@@ -203,7 +232,11 @@ Work work_of(const npu_command& c, const npu_program_desc* program) {
   Work work;
   work.kind = c.kind;
   const int64_t points = product(c.size, 0, c.rank), rows = product(c.size, 0, c.rank - c.inner_rank);
-  for (uint32_t i = 0; i < c.operand_count; ++i) work.bytes += distinct_bytes(c, i);
+  for (uint32_t i = 0; i < c.operand_count; ++i) {
+    const Elements elements = elements_of(c, i);
+    work.bytes += elements.bytes;
+    if (elements.apart) work.apart += elements.count;
+  }
   if (c.kind == NPU_MATMUL || c.kind == NPU_CONV) add_product(c, work);
   if (c.kind == NPU_SORT && points > 0) {
     const double along = static_cast<double>(c.size[c.rank - 1]);
@@ -212,6 +245,7 @@ Work work_of(const npu_command& c, const npu_program_desc* program) {
   if (!program) return work;
   int64_t here = points;
   int each = 0;  // segments so far that run at every point
+  std::map<uint8_t, int64_t> functions;
   for (uint32_t i = 0; i < program->instr_count; ++i) {
     const npu_instr& in = program->instrs[i];
     if (in.op == NPU_OP_SEGMENT) {
@@ -220,14 +254,23 @@ Work work_of(const npu_command& c, const npu_program_desc* program) {
       continue;
     }
     if (in.op == NPU_OP_LOAD && each > 1 && here == points) {
-      const int64_t bytes = distinct_bytes(c, static_cast<uint32_t>(in.imm));
+      const int64_t bytes = elements_of(c, static_cast<uint32_t>(in.imm)).bytes;
       work.again += bytes;
       if (rows > 0) work.row_bytes += bytes / rows;
     }
+    const bool gathers = in.op == NPU_OP_LOAD_AT || (in.op == NPU_OP_LOAD && in.mask != NPU_NO_VALUE);
+    const bool scatters = in.op == NPU_OP_STORE_AT || (in.op == NPU_OP_STORE && in.mask != NPU_NO_VALUE);
+    if (gathers) work.gathers += here;
+    if (scatters) work.scatters += here;
+    if (in.op == NPU_OP_FOLD) work.folds += rows;
     if (is_free(in.op)) continue;
     ++work.instructions;
-    (is_function(in.op) ? work.functions : work.ops) += here;
+    if (is_function(in.op))
+      functions[in.op] += here;
+    else
+      work.ops += here;
   }
+  work.functions.assign(functions.begin(), functions.end());
   return work;
 }
 
@@ -250,10 +293,18 @@ Cycles predict(const Chip& chip, const Work& w) {
     const double tiles =
         std::ceil(static_cast<double>(w.m) / chip.rows) * std::ceil(static_cast<double>(w.n) / chip.columns);
     out.matrix = static_cast<double>(w.batch) * tiles * (static_cast<double>(w.k) * passes + chip.fill_cycles);
+    out.matrix += chip.unfold_cycles * static_cast<double>(w.unfolded);
     bytes += product_traffic(w, chip.sram_kb * 1024);
   }
-  out.vector = (static_cast<double>(w.ops) * chip.op_cycles + static_cast<double>(w.functions) * chip.function_cycles) /
-               chip.lanes;
+  out.vector = static_cast<double>(w.ops) * chip.op_cycles;
+  for (const auto& [op, points] : w.functions) {
+    const auto known = chip.function.find(op);
+    out.vector += static_cast<double>(points) * (known == chip.function.end() ? chip.function_cycles : known->second);
+  }
+  out.vector /= chip.lanes;
+  out.vector += static_cast<double>(w.folds) * chip.fold_cycles + static_cast<double>(w.gathers) * chip.gather_cycles +
+                static_cast<double>(w.scatters) * chip.scatter_cycles;
+  bytes += static_cast<double>(w.apart) * (chip.line_bytes - 1);
   out.memory = bytes / bytes_per_cycle;
   const double computing = out.matrix + out.vector;
   out.total = out.launch + std::max(computing, out.memory) +

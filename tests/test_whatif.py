@@ -115,6 +115,50 @@ def test_streams_have_clocks_and_events_carry_them(python, files):
     )
 
 
+ROOT = Path(__file__).resolve().parent.parent
+MODELS = """
+import json
+import torch
+from tests import small_models
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+def time(run):
+    run()
+    start, end = (torch.npu.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    run()
+    end.record()
+    torch.npu.synchronize()
+    return start.elapsed_time(end)
+
+torch.manual_seed(0)
+lenet, inputs, _ = small_models.lenet()
+lenet, inputs = lenet.npu(), [value.npu() for value in inputs]
+times = {"LeNet": time(lambda: lenet(*inputs).backward())}
+
+config = Qwen2Config(hidden_size=64, intermediate_size=172, num_hidden_layers=1, num_attention_heads=4,
+                     num_key_value_heads=2, vocab_size=128, max_position_embeddings=64)
+model = Qwen2ForCausalLM(config).model.npu()
+layer, hidden = model.layers[0], torch.randn(1, 16, 64).npu()
+rotary = model.rotary_emb(hidden, torch.arange(16)[None].npu())
+times["Qwen2 layer"] = time(lambda: layer(hidden, position_embeddings=rotary)[0].sum().backward())
+with torch.no_grad():
+    times["Qwen2 layer, forward"] = time(lambda: layer(hidden, position_embeddings=rotary))
+encoder = torch.nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True).npu()
+with torch.no_grad():
+    times["encoder layer, forward"] = time(lambda: encoder(hidden))
+print(json.dumps(times))
+"""
+
+
+@pytest.mark.skipif(not (ROOT / "torch_npu/lib/libnpu_rtl.so").exists(), reason="driver rtl was not built")
+def test_models_of_the_rtl_are_predicted_within_15_percent(python):
+    drivers = {"rtl": "rtl:memory=512M", "model": f"cmodel:chip={ROOT / 'rtl/chip.toml'}"}
+    times = {name: json.loads(python(MODELS, TORCH_NPU_DRIVER=d).lines()[-1]) for name, d in drivers.items()}
+    for name, simulated in times["rtl"].items():
+        assert times["model"][name] == pytest.approx(simulated, rel=0.15), times
+
+
 @pytest.mark.parametrize(
     "text, reason",
     [
@@ -122,6 +166,7 @@ def test_streams_have_clocks_and_events_carry_them(python, files):
         ("\nmatrix.rws = 3", "line 2: expected one of name, clock_mhz"),
         ("[matrix\n", "line 1: expected a section in brackets"),
         ("[vector]\nlanes = 0", "for vector.lanes"),
+        ("functions.add = 3", "functions.exp and so on, got functions.add"),
     ],
 )
 def test_a_wrong_chip_is_refused_with_the_line(python, tmp_path, text, reason):
@@ -139,5 +184,4 @@ def test_wrong_command_lines(module, files):
     assert result.status == 2 and "expected --sweep KEY=NUMBER" in result.err
     result = module("whatif", "--sweep", "matrix.rws=1", chip, script)
     assert result.status == 2 and "matrix.rws" in result.err
-    example = Path(__file__).parent.parent / "examples" / "chip.toml"
-    assert module("whatif", str(example), script).status == 0
+    assert module("whatif", str(ROOT / "examples/chip.toml"), script).status == 0
