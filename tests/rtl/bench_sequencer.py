@@ -18,6 +18,8 @@ def spoil(rng, packet):
     ways = (
         ["opcode", "operation", "type", "size"] + ["address", "stride"] * bool(wide) + ["gemm stride", "mixed"] * gemm
     )
+    if gemm and packet.flags & FLAGS["BIAS"]:
+        ways += ["bias stride", "bias type"]
     way = rng.choice(ways)
     if way == "opcode":
         packet.opcode = rng.randint(max(OPCODES.values()) + 1, 255)
@@ -36,6 +38,11 @@ def spoil(rng, packet):
     elif way == "stride":
         packet.stride[rng.choice(wide)][0] += 1
         return ERRORS["ALIGNMENT"]
+    elif way == "bias stride":  # along neither dimension, or along both
+        packet.stride[3][1:3] = rng.choice([[0, 12], [12, 0], [4, 4]])
+        return ERRORS["STRIDE"]
+    elif way == "bias type":
+        packet.kinds[3] = TYPES["U8"]
     elif way == "gemm stride":
         packet.stride[rng.choice([1, 2])] = [0, 6, 6, 6]
         return ERRORS["STRIDE"]
@@ -60,26 +67,37 @@ async def packets_start_units_and_retire_or_stop_the_ring(dut):
     b = Bench(dut, "sequencer")
     rng = b.rng
     memory = random_memory(rng, (RING_AT + RING_LINES) * LINE)
-    for _ in range(amount(12)):
+    for _ in range(amount(100)):
         port = LineMemory(b, memory, writes=False)
         quiet = dict(
             enable=0, ring=RING_AT, ring_size=RING_LINES, tail=0, unit_done=0, stored=1, bus_error=0, check_failed=0
         )
         await b.reset(**quiet, **port.inputs)
         head = retired = 0
-        for _ in range(rng.randint(3, 12)):
-            packet = make(rng)
-            code = ERRORS["NONE"]
-            if packet.opcode != OPCODES["SYNC"] and rng.random() < 0.2:
-                code = spoil(rng, packet)
-            bus_fails = code == ERRORS["NONE"] and rng.random() < 0.08
-            if code == ERRORS["NONE"] and not bus_fails and packet.opcode == OPCODES["VECTOR"] and rng.random() < 0.1:
-                code = ERRORS["CHECK"]  # found by the unit
-            lines = len(packet.to_bytes()) // LINE
-            await one_packet(b, port, packet, head, lines, retired, code, bus_fails)
+        queue, there = [make_with_fate(rng) for _ in range(rng.randint(3, 12))], False
+        for i, (packet, code, bus_fails) in enumerate(queue):
+            # The next packet may stand in the ring while this one is at work.
+            behind = queue[i + 1][0] if i + 1 < len(queue) and rng.random() < 0.5 else None
+            await one_packet(b, port, packet, behind, there, head, retired, code, bus_fails)
             if code or bus_fails:
                 break
-            head, retired = head + lines, retired + 1
+            head, retired, there = head + lines_of(packet), retired + 1, behind is not None
+
+
+def make_with_fate(rng):
+    """A packet, the error that it or its unit has, and whether the bus fails."""
+    packet = make(rng)
+    code = ERRORS["NONE"]
+    if packet.opcode != OPCODES["SYNC"] and rng.random() < 0.2:
+        code = spoil(rng, packet)
+    bus_fails = code == ERRORS["NONE"] and rng.random() < 0.08
+    if code == ERRORS["NONE"] and not bus_fails and packet.opcode == OPCODES["VECTOR"] and rng.random() < 0.1:
+        code = ERRORS["CHECK"]  # found by the unit
+    return packet, code, bus_fails
+
+
+def lines_of(packet):
+    return len(packet.to_bytes()) // LINE
 
 
 def ring(memory, packet, head, lines):
@@ -90,18 +108,21 @@ def ring(memory, packet, head, lines):
         memory[at : at + LINE] = data[i * LINE : (i + 1) * LINE]
 
 
-async def one_packet(b, port, packet, head, lines, retired, code, bus_fails):
-    rng = b.rng
+async def one_packet(b, port, packet, behind, there, head, retired, code, bus_fails):
+    rng, lines = b.rng, lines_of(packet)
     is_sync, is_gemm = packet.opcode == OPCODES["SYNC"], packet.opcode == OPCODES["GEMM"]
     where = f"packet {packet}"
     # The doorbell may ring for the first line before the second one.
-    tail, started, busy_for, irq = head + (1 if rng.random() < 0.3 else lines), 0, 0, 0
+    tail, started, busy_for, irq = head + (1 if rng.random() < 0.3 and not there else lines), 0, 0, 0
     unit_done = bus_error = check_failed = 0
     ring(port.memory, packet, head, tail - head)
     for wait in range(400):
-        if wait == 20:
+        if wait == 20 or tail == head + lines:
             tail = head + lines
             ring(port.memory, packet, head, lines)
+            if behind:
+                ring(port.memory, behind, tail, lines_of(behind))
+                tail += lines_of(behind)
         drain = rng.random() < 0.3
         await b.drive(
             enable=1,

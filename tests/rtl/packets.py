@@ -26,6 +26,8 @@ from tests.rtl.arithmetic import (
 )
 
 FOLDS = [op for op, count in ARGUMENTS.items() if count == 2 and NAMES[op] != "DIV"]
+# Operations of the vector unit that its lanes do not know: they see where an element stands. One argument each.
+PLACED = [OPERATIONS["IOTA"], OPERATIONS["CHECK"]]
 IMMEDIATE = [FLAGS["IMM_A"], FLAGS["IMM_B"], FLAGS["IMM_C"]]
 
 
@@ -56,7 +58,7 @@ class Packet:
 
     def arguments(self) -> int:
         """A bit for each of a, b, c that the operation takes."""
-        return (1 << ARGUMENTS.get(self.op, 2)) - 1
+        return (1 << (1 if self.op in PLACED else ARGUMENTS.get(self.op, 2))) - 1
 
     def sources(self) -> int:
         """A bit for each of a, b, c that the vector unit reads by vectors; a GATHER's a it reads by elements."""
@@ -98,6 +100,17 @@ def random_vector(rng: random.Random, area: int, reduce: bool = False, longest: 
             packet.flags |= IMMEDIATE[i - 1]
     if reduce:
         packet.stride[0][3] = 0
+    return packet
+
+
+def random_placed(rng: random.Random, area: int, memory: bytearray) -> Packet:
+    """IOTA, or a CHECK of elements that are nearly all 0."""
+    packet = random_vector(rng, area)
+    packet.op = rng.choice(PLACED)
+    if packet.op == OPERATIONS["CHECK"]:
+        memory[area : 2 * area] = bytes(area)
+        for _ in range(rng.choice([0, 1, 1, 3, 200])):
+            memory[area + rng.randrange(area)] = rng.randint(1, 255)
     return packet
 
 
@@ -199,14 +212,33 @@ def run_packet(packet: Packet, memory: bytearray) -> None:
         _run_indexed(packet, view)
 
 
-def _run_vector(packet: Packet, memory: np.ndarray) -> None:
+def _arguments(packet: Packet, memory: np.ndarray) -> list[np.ndarray]:
     values = []
     for i in range(3):
         if packet.arguments() >> i & 1 and not packet.flags & IMMEDIATE[i]:
             values.append(_read(memory, packet.kinds[i + 1], _places(packet, i + 1, packet.size)))
         else:
             values.append(np.full(packet.size, packet.imm, np.uint32))
-    _write(memory, packet.kinds[0], _places(packet, 0, packet.size), operate(packet.op, *values))
+    return values
+
+
+def _run_vector(packet: Packet, memory: np.ndarray) -> None:
+    values = _arguments(packet, memory)
+    if packet.op == OPERATIONS["IOTA"]:
+        result = values[0] + np.arange(packet.size[3], dtype=np.uint32)
+    elif packet.op == OPERATIONS["CHECK"]:
+        result = values[0]
+    else:
+        result = operate(packet.op, *values)
+    _write(memory, packet.kinds[0], _places(packet, 0, packet.size), result)
+
+
+def first_failed(packet: Packet, memory: bytearray) -> int | None:
+    """Of a CHECK: the number of the first element other than 0."""
+    if (packet.opcode, packet.op) != (OPCODES["VECTOR"], OPERATIONS["CHECK"]):
+        return None
+    found = np.flatnonzero(_arguments(packet, np.frombuffer(memory, np.uint8))[0])
+    return int(found[0]) if found.size else None
 
 
 def _run_indexed(packet: Packet, memory: np.ndarray) -> None:
