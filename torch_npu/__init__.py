@@ -31,6 +31,7 @@ __all__ = [
     "optim",
     "optimize_lora",
     "quantization",
+    "report",
     "verify",
     "whatif",
 ]
@@ -97,6 +98,8 @@ def __getattr__(name: str):
         return getattr(importlib.import_module("torch_npu._info"), name)
     if name == "verify":
         return importlib.import_module("torch_npu.verification").verify
+    if name == "report":
+        return importlib.import_module("torch_npu.adviser").report
     if name == "optimize_lora":
         return importlib.import_module("torch_npu.lora").optimize_lora
     if name == "native_report":

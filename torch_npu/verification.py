@@ -3,8 +3,10 @@
 Every command of the model runs on both, and what it wrote is compared, by the driver `lockstep` (docs/verification.md).
 """
 
+import copy
 import ctypes
 import dataclasses
+import functools
 import json
 import linecache
 import os
@@ -130,6 +132,19 @@ def _move(value: Any, device: str) -> Any:
     return torch.utils._pytree.tree_map(lambda v: v.to(device) if isinstance(v, torch.Tensor) else v, value)
 
 
+def prepared(model: Any, inputs: Any, step: Callable | None, device: str, always_copy: bool = False) -> Callable[[], Any]:
+    """A call of the model (or of `step` with it) on a device. A module that is there already is not copied, unless asked."""
+    if isinstance(model, torch.nn.Module):
+        kinds = {t.device.type for t in (*model.parameters(), *model.buffers())}
+        if always_copy or kinds != {torch.device(device).type}:
+            model = copy.deepcopy(model).to(device)
+    arguments = _move(inputs, device)
+    function = functools.partial(step, model) if step else model
+    if isinstance(arguments, dict):
+        return functools.partial(function, **arguments)
+    return functools.partial(function, *((arguments,) if isinstance(arguments, torch.Tensor) else tuple(arguments)))
+
+
 _devices: dict[str, str] = {}
 
 
@@ -157,8 +172,6 @@ def verify(
     be off by one rounding per term, for devices without an exact mode. "split": only products of float32 and float64
     may, for a matrix engine that makes them of narrower ones. `out` is the folder of the reproduction.
     """
-    import copy
-
     spec = lockstep_spec(reference, device, exact, str(Path(out).resolve()))
     name = _device_of(spec)
     library = ctypes.CDLL(str(Path(_info.library_path()) / "libnpu_lockstep.so"))
@@ -168,13 +181,7 @@ def verify(
     try:
         # Autograd has a thread for each device that was there at its first backward: this one may be younger.
         with torch.npu.device(name), torch.autograd.set_multithreading_enabled(False):
-            moved = copy.deepcopy(model).to(name) if isinstance(model, torch.nn.Module) else model
-            arguments = _move(inputs, name)
-            if isinstance(arguments, dict):
-                call = (lambda: step(moved, **arguments)) if step else (lambda: moved(**arguments))
-            else:
-                arguments = (arguments,) if isinstance(arguments, torch.Tensor) else tuple(arguments)
-                call = (lambda: step(moved, *arguments)) if step else (lambda: moved(*arguments))
+            call = prepared(model, inputs, step, name, always_copy=True)
             result = _move(call(), "cpu")
             torch.npu.synchronize(name)
     except Exception as error:

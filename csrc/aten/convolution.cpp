@@ -10,6 +10,7 @@
 #include "csrc/aten/map.h"
 #include "csrc/aten/optional.h"
 #include "csrc/aten/same_device.h"
+#include "csrc/core/debug.h"
 
 namespace torch_npu::convolution_cpp {
 namespace {
@@ -183,6 +184,7 @@ at::Tensor convolution_or_cpu(const at::Tensor& input, const at::Tensor& weight,
     return native_convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups);
   } catch (const Unsupported&) {
     fallback::note("aten::convolution");
+    const debug::FallbackScope logged("aten::convolution");
     const auto cpu_bias = bias && bias->defined() ? std::optional(bias->cpu()) : std::nullopt;
     return at::convolution(input.cpu(), weight.cpu(), cpu_bias, stride, padding, dilation, transposed, output_padding,
                            groups)
@@ -199,6 +201,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward_or_cpu(
                                        groups, wanted);
   } catch (const Unsupported&) {
     fallback::note("aten::convolution_backward");
+    const debug::FallbackScope logged("aten::convolution_backward");
     const at::DimVector bias_sizes{transposed ? weight.size(1) * groups : weight.size(0)};
     auto [grad_input, grad_weight, grad_bias] =
         at::convolution_backward(grad.cpu(), input.cpu(), weight.cpu(), at::OptionalIntArrayRef(bias_sizes), stride,

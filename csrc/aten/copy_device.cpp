@@ -7,6 +7,7 @@
 #include "csrc/aten/map.h"
 #include "csrc/aten/staging.h"
 #include "csrc/aten/types.h"
+#include "csrc/core/debug.h"
 #include "csrc/core/launch.h"
 #include "csrc/core/stream.h"
 #include "table/kernels.h"
@@ -221,6 +222,7 @@ void copy_on_device(const at::Tensor& dst, const at::Tensor& src) {
     launch_any(dst, src);
   } catch (const Unsupported&) {
     fallback::note(kLabel);
+    const debug::FallbackScope logged(kLabel);
     write_from_host(dst, read_to_host(src));
   }
 }

@@ -2,8 +2,11 @@
 // enable() say otherwise, and then it costs nothing: it is told of ops by a callback of PyTorch's profiler hooks and of
 // commands and copies by a watcher of the drivers, and both are there only while it is on.
 #pragma once
+#include <ATen/record_function.h>
+
 #include <atomic>
 #include <string>
+#include <string_view>
 
 namespace torch_npu::debug {
 
@@ -23,10 +26,14 @@ void disable() noexcept;
 int level() noexcept;  // 0: off
 
 // Around an op that is computed on the CPU: its line is written, and the transfers inside belong to it. `op` may carry
-// an overload, which the line leaves out.
+// an overload, which the line leaves out. In a profile it is a range, "fallback aten::foo".
 class FallbackScope {
  public:
-  explicit FallbackScope(const std::string& op) : entered_(level() > 0) {
+  explicit FallbackScope(const std::string& op) : range_(at::RecordScope::USER_SCOPE), entered_(level() > 0) {
+    if (range_.isActive()) [[unlikely]] {
+      const std::string name = "fallback " + op;
+      range_.before(std::string_view(name));
+    }
     if (entered_) [[unlikely]] {
       enter(op);
     }
@@ -39,6 +46,7 @@ class FallbackScope {
  private:
   static void enter(const std::string& op);
   static void leave() noexcept;
+  at::RecordFunction range_;
   bool entered_;
 };
 

@@ -1,0 +1,85 @@
+"""What to do next, with what it would gain at most. Every figure was measured in this run."""
+
+from __future__ import annotations
+
+WORTH = 0.02  # of the time: below that nobody would notice
+
+
+def percent(share: float) -> str:
+    """99.96 % is not 100 %: something is left."""
+    value = 100 * share
+    if 0 < value < 1 or 99 < value < 100:
+        return f"{min(max(value, 0.1), 99.9):.1f} %"
+    return f"{value:.0f} %"
+
+
+def duration(us: float) -> str:
+    if us < 1000:
+        return f"{us:.3g} µs"
+    return f"{us / 1e3:.3g} ms" if us < 999_500 else f"{us / 1e6:.3g} s"
+
+
+def size(count: float) -> str:
+    for unit in ("B", "KB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} GB"
+
+
+def _place(row: dict) -> str:
+    return f" ({row['lines'][0]['at']})" if row.get("lines") else ""
+
+
+def rank(facts: dict) -> list[dict]:
+    """{"do", "why", "us", "share"}, the largest gain first."""
+    spent, total = facts["shares"]["time"], facts["total_us"]
+    found = []
+    for number, row in enumerate(facts["fallbacks"]):
+        copies = row["to_host"] + row["to_device"]
+        moved = size(row["to_host_bytes"] + row["to_device_bytes"])
+        why = f"{row['calls']} {_calls(row['calls'])} took {duration(row['us'])} on the CPU{_place(row)}; "
+        why += f"{copies} transfers of {moved} would vanish. "
+        why += f"On the device, its memory alone takes {duration(row['least_us'])}."
+        do = f"Implement {row['op']} next" if number == 0 else f"Implement {row['op']}"
+        found.append({"kind": "fallback", "do": do, "why": why, "us": row["saved_us"]})
+    if not facts["simulated"] and spent["host"] > 0.1 * total:
+        why = f"The device stood still for {duration(spent['host'])} while Python and PyTorch prepared its next work. "
+        why += "Larger batches, torch.compile or torch.npu.graph give it more work per call."
+        found.append({"kind": "host", "do": "Keep the device busy", "why": why, "us": spent["host"]})
+    for row in facts["transfers"][:3]:
+        way = "to the host" if row["direction"] == "DtoH" else "to the device"
+        why = f"{row['calls']} copies {way}, {size(row['bytes'])}{_place(row)}; the host waited {duration(row['wait_us'])}"
+        why += " in them, which includes the work before." if row["direction"] == "DtoH" else "."
+        found.append({"kind": "transfer", "do": f"Move less data in {row['op']}", "why": why, "us": row["us"]})
+    for row in facts["commands"][:20]:
+        lost = row["us"] * (1 - min(1.0, row["of_roof"]))
+        if row["of_roof"] and row["of_roof"] < 0.5:
+            rate = f"{row['gflops']:.3g} GFLOP/s" if row["bound"] == "compute" else f"{row['gbps']:.3g} GB/s"
+            why = f"{row['count']} commands of {row['shape'] or 'one value'} at {rate}: {percent(row['of_roof'])} of what "
+            why += f"the {'multipliers' if row['bound'] == 'compute' else 'memory'} would allow{_place(row)}."
+            found.append({"kind": "device", "do": f"Tune {row['op']} {row['kind']}", "why": why, "us": lost})
+    for entry in found:
+        entry["share"] = entry["us"] / total
+    kept = [e for e in found if e["share"] >= WORTH or e["kind"] == "fallback"]
+    return sorted(kept, key=lambda e: -e["us"])[:8]
+
+
+def _calls(count: int) -> str:
+    return "call" if count == 1 else "calls"
+
+
+def headline(facts: dict) -> str:
+    """The finding in one sentence."""
+    spent, total = facts["shares"]["time"], facts["total_us"]
+    if not facts["counts"]["commands"] and not facts["fallbacks"]:
+        return "Nothing ran on the device."
+    share = percent(spent["device"] / total)
+    whose = " of the computed chip" if facts["simulated"] else ""
+    start = f"{share} of the time{whose} ran on the device"
+    if facts["fallbacks"]:
+        first = facts["fallbacks"][0]
+        return f"{start}; implementing {first['op']} next would save up to {percent(first['saved_share'])}."
+    if spent["host"] > 0.25 * total:
+        return f"{start} and nothing fell back; it waited for the host {percent(spent['host'] / total)} of the time."
+    return f"{start}, and nothing fell back to the CPU."
