@@ -58,11 +58,11 @@ test: install
 
 conformance: install
 	$(BIN)/python -m torch_npu conformance --dtype all --grad \
-	  --json build/conformance.json --html build/conformance.html
+	  --json-file build/conformance.json --html build/conformance.html
 
 conformance-compile: install
 	$(BIN)/python -m torch_npu conformance --db compiled --limit 2 \
-	  --json build/conformance-compile.json --html build/conformance-compile.html
+	  --json-file build/conformance-compile.json --html build/conformance-compile.html
 
 # From the last full run, or from a new one if the library has changed since. A failure in it fails conformance, not this.
 operators: install
@@ -77,7 +77,7 @@ demo: install
 bench: install
 	$(BIN)/python -m torch_npu bench dispatch
 	$(BIN)/python -m torch_npu bench basic
-	$(BIN)/python -m torch_npu bench ops --plot build/bench-ops.svg --json build/bench-ops.json
+	$(BIN)/python -m torch_npu bench ops --plot build/bench-ops.svg --json-file build/bench-ops.json
 	$(BIN)/python -m torch_npu bench training
 	$(BIN)/python -m torch_npu bench models
 	$(BIN)/python -m torch_npu bench compile

@@ -1,10 +1,10 @@
 """A real browser for tests, over the DevTools protocol and a pipe: nothing but the standard library and a Chromium.
 
-    with Browser() as browser:
-        page = browser.open(path)
-        page.evaluate("document.title")
-        page.errors                          what the console said, and uncaught exceptions
-        page.requests                        every address that was asked for
+with Browser() as browser:
+    page = browser.open(path)
+    page.evaluate("document.title")
+    page.errors                          what the console said, and uncaught exceptions
+    page.requests                        every address that was asked for
 """
 
 import base64
@@ -13,16 +13,38 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
+import browser_install
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "chrome-headless-shell")
 
+# A browser reads commands from 3 and answers on 4.
+PIPES = """
+import os, sys
+a, b = os.dup(int(sys.argv[1])), os.dup(int(sys.argv[2]))
+os.dup2(a, 3), os.dup2(b, 4)
+os.set_inheritable(3, True), os.set_inheritable(4, True)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
-def find() -> str | None:
-    """The browser of this machine."""
-    return next((path for path in map(shutil.which, NAMES) if path), None)
+
+def find() -> str:
+    """The browser of this machine, else the one that browser_install.py fetches, else AssertionError."""
+    for path in map(shutil.which, NAMES):
+        if path:
+            return path
+    try:
+        return browser_install.install()
+    except (ImportError, OSError, ValueError) as error:
+        names = ", ".join(NAMES)
+        raise AssertionError(
+            f"expected a browser: one of {names} on the path (Debian: apt install chromium), or the one that "
+            f"tests/browser_install.py fetches, which said: {error}"
+        ) from None
 
 
 class Page:
@@ -50,18 +72,25 @@ class Page:
 
     def click(self, selector: str) -> None:
         """With the mouse, where the element is on the screen."""
-        find = f"(() => {{ const n = document.querySelector({json.dumps(selector)}); n.scrollIntoView({{block: 'center'}});"
-        place = self.evaluate(find + " const b = n.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()")
+        node = f"document.querySelector({json.dumps(selector)})"
+        self.evaluate(f"{node}.scrollIntoView({{block: 'center'}})")
+        place = self.evaluate(
+            f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])({node}.getBoundingClientRect())"
+        )
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
             button = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
             self.send("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], **button)
 
     def press(self, key: str) -> None:
+        text, code = ("\r", 13) if key == "Enter" else (key, ord(key))
         for kind in ("keyDown", "keyUp"):
-            self.send("Input.dispatchKeyEvent", type=kind, key=key, text=key if len(key) == 1 and kind == "keyDown" else "")
+            said = {"text": text} if kind == "keyDown" else {}
+            self.send("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **said)
 
     def look(self, width: int, height: int = 900, scheme: str = "light") -> None:
-        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        self.send(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
         self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
@@ -73,23 +102,21 @@ class Page:
 class Browser:
     def __init__(self, path: str | None = None):
         path = path or find()
-        assert path, f"expected a browser: one of {', '.join(NAMES)} on the path (Debian: apt install chromium)"
+        environment = dict(os.environ)
+        if (libraries := Path(path).parent / "lib" / "libnss3.so").exists():  # those that came with it
+            environment["LD_LIBRARY_PATH"] = str(libraries.parent)
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         theirs, self._write = os.pipe()
         self._read, theirs_out = os.pipe()
 
-        def give_pipes() -> None:  # the browser reads commands from 3 and answers on 4
-            a, b = os.dup(theirs), os.dup(theirs_out)
-            os.dup2(a, 3)
-            os.dup2(b, 4)
-
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe"]
-        flags += ["--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-extensions"]
+        flags += ["--no-first-run", "--disable-background-networking", "--disable-component-update"]
         # No name can be looked up: whatever the page asked of a network would fail.
         flags += ["--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={self._folder.name}", "about:blank"]
         self._log = open(Path(self._folder.name) / "browser.log", "w+")  # noqa: SIM115
+        start = [sys.executable, "-c", PIPES, str(theirs), str(theirs_out), path, *flags]
         self._process = subprocess.Popen(
-            [path, *flags], preexec_fn=give_pipes, pass_fds=(3, 4), stdout=self._log, stderr=self._log, start_new_session=True
+            start, pass_fds=(theirs, theirs_out), stdout=self._log, stderr=self._log, env=environment
         )
         os.close(theirs)
         os.close(theirs_out)
@@ -116,12 +143,16 @@ class Browser:
             data = os.read(self._read, 1 << 16) if ready else b""
             if not data:
                 self._log.seek(0)
-                raise AssertionError(f"expected an answer of the browser, got none. It said: {self._log.read()[-2000:]}")
+                raise AssertionError(
+                    f"expected an answer of the browser, got none. It said: {self._log.read()[-2000:]}"
+                )
             self._buffer += data
         message, _, self._buffer = self._buffer.partition(b"\0")
         return json.loads(message)
 
-    def send(self, method: str, parameters: dict | None = None, session: str | None = None, seconds: float = 60.0) -> dict:
+    def send(
+        self, method: str, parameters: dict | None = None, session: str | None = None, seconds: float = 60.0
+    ) -> dict:
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters or {}}
         if session:
@@ -157,7 +188,9 @@ class Browser:
         page = self._pages[session] = Page(self, session)
         for domain in ("Page", "Runtime", "Log", "Network"):
             page.send(f"{domain}.enable")
-        page.send("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=-1, uploadThroughput=-1)
+        page.send(
+            "Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=-1, uploadThroughput=-1
+        )
         page.send("Page.navigate", url=Path(path).resolve().as_uri())
         page.wait("document.readyState === 'complete'")
         return page

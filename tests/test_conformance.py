@@ -30,7 +30,7 @@ PLANTED = str(ROOT / "tests" / "planted.py")
 )
 def test_what_passes_on_the_cpu_passes_on_npu(module, tmp_path, driver, arguments, least):
     file = tmp_path / "run.json"
-    run = module("conformance", *arguments, "--json", str(file), timeout=900, TORCH_NPU_DRIVER=driver)
+    run = module("conformance", *arguments, "--json-file", str(file), timeout=900, TORCH_NPU_DRIVER=driver)
     assert run.status == 0, run.out[-4000:] + run.err[-2000:]
     assert sum(r["status"] == "passed" for r in json.loads(file.read_text())["results"]) > least
 
@@ -38,7 +38,7 @@ def test_what_passes_on_the_cpu_passes_on_npu(module, tmp_path, driver, argument
 def test_a_crash_or_a_hang_costs_one_entry(module, tmp_path):
     file = tmp_path / "run.json"
     options = ("--load", PLANTED, "--op", "planted.*", "--db", "ops", "--jobs", "2", "--timeout", "8")
-    run = module("conformance", *options, "--json", str(file))
+    run = module("conformance", *options, "--json-file", str(file))
     assert run.status == 1
     found = {r["name"]: r for r in json.loads(file.read_text())["results"]}
     statuses = {name.removeprefix("planted."): r["status"] for name, r in found.items()}
@@ -58,7 +58,9 @@ def test_a_crash_or_a_hang_costs_one_entry(module, tmp_path):
 
 def test_each_entry_says_how_it_ran(module, tmp_path, cmodel):
     file = tmp_path / "run.json"
-    run = module("conformance", "--op", "mul|reshape|linalg.svd|nn.Linear|SGD", "--limit", "2", "--json", str(file))
+    run = module(
+        "conformance", "--op", "mul|reshape|linalg.svd|nn.Linear|SGD", "--limit", "2", "--json-file", str(file)
+    )
     assert run.status == 0, run.out
     found = {r["name"]: r for r in json.loads(file.read_text())["results"]}
     assert {name: r["how"] for name, r in found.items()} == {

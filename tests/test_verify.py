@@ -157,7 +157,7 @@ def test_a_planted_bug_is_named(module, lenet, tmp_path, bug):
     script, line = lenet
     device = f"{PLANTED}:bug={bug}:kind=MATMUL:last=84"
     result = module(
-        "verify", "--device", device, "--out", str(tmp_path), "--json", str(tmp_path / "r.json"), str(script)
+        "verify", "--device", device, "--out", str(tmp_path), "--json-file", str(tmp_path / "r.json"), str(script)
     )
     assert result.status == 1, result.out + result.err
     difference = json.loads((tmp_path / "r.json").read_text())["difference"]

@@ -132,8 +132,10 @@ def _move(value: Any, device: str) -> Any:
     return torch.utils._pytree.tree_map(lambda v: v.to(device) if isinstance(v, torch.Tensor) else v, value)
 
 
-def prepared(model: Any, inputs: Any, step: Callable | None, device: str, always_copy: bool = False) -> Callable[[], Any]:
-    """A call of the model (or of `step` with it) on a device. A module that is there already is not copied, unless asked."""
+def prepared(
+    model: Any, inputs: Any, step: Callable | None, device: str, always_copy: bool = False
+) -> Callable[[], Any]:
+    """A call of the model, or of `step` with it, on a device. A module that is there is only copied if asked."""
     if isinstance(model, torch.nn.Module):
         kinds = {t.device.type for t in (*model.parameters(), *model.buffers())}
         if always_copy or kinds != {torch.device(device).type}:

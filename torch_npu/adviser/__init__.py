@@ -60,8 +60,8 @@ def report(
 ) -> Report:
     """Runs the model on the device and says what ran where, how fast, and what to do next.
 
-    `inputs`: a tensor, a tuple or a dict of arguments. `step(model, *inputs)` is what is measured instead of a plain call:
-    a training step, say. A model on the CPU is copied to the device. `warmup` calls come first; `steps` are measured.
+    `inputs`: a tensor, a tuple or a dict of arguments. `step(model, *inputs)` is measured instead of a plain call: a
+    training step, say. A model on the CPU is copied to the device. `warmup` calls come first; `steps` are measured.
     """
     from torch_npu.verification import prepared
 

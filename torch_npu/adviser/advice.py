@@ -49,15 +49,16 @@ def rank(facts: dict) -> list[dict]:
         found.append({"kind": "host", "do": "Keep the device busy", "why": why, "us": spent["host"]})
     for row in facts["transfers"][:3]:
         way = "to the host" if row["direction"] == "DtoH" else "to the device"
-        why = f"{row['calls']} copies {way}, {size(row['bytes'])}{_place(row)}; the host waited {duration(row['wait_us'])}"
+        copies = "1 copy" if row["calls"] == 1 else f"{row['calls']} copies"
+        why = f"{copies} {way}, {size(row['bytes'])}{_place(row)}; the host waited {duration(row['wait_us'])}"
         why += " in them, which includes the work before." if row["direction"] == "DtoH" else "."
         found.append({"kind": "transfer", "do": f"Move less data in {row['op']}", "why": why, "us": row["us"]})
     for row in facts["commands"][:20]:
         lost = row["us"] * (1 - min(1.0, row["of_roof"]))
         if row["of_roof"] and row["of_roof"] < 0.5:
             rate = f"{row['gflops']:.3g} GFLOP/s" if row["bound"] == "compute" else f"{row['gbps']:.3g} GB/s"
-            why = f"{row['count']} commands of {row['shape'] or 'one value'} at {rate}: {percent(row['of_roof'])} of what "
-            why += f"the {'multipliers' if row['bound'] == 'compute' else 'memory'} would allow{_place(row)}."
+            why = f"{row['count']} commands of {row['shape'] or 'one value'} at {rate}: {percent(row['of_roof'])} of "
+            why += f"what the {'multipliers' if row['bound'] == 'compute' else 'memory'} would allow{_place(row)}."
             found.append({"kind": "device", "do": f"Tune {row['op']} {row['kind']}", "why": why, "us": lost})
     for entry in found:
         entry["share"] = entry["us"] / total

@@ -75,6 +75,11 @@ def _shares(recording: Recording, spent: dict[str, float]) -> dict:
     }
 
 
+def _short(value: float) -> float:
+    """Four digits: small rates stay above zero, which axes of logarithms need."""
+    return float(f"{value:.4g}")
+
+
 def _flops_around(op) -> int:
     """PyTorch's count of the products of the op that fell back."""
     while op is not None and not op.flops:
@@ -87,8 +92,10 @@ def show_line(line: tuple[str, int, str] | None) -> dict | None:
     if line is None:
         return None
     file, number, function = line
+    near = "near " if function.endswith(", near") else ""
     code = linecache.getline(file, number).strip()
-    return {"at": f"{Path(file).name}:{number}", "in": function, "file": file, "code": code[:120]}
+    place = f"{near}{Path(file).name}:{number}"
+    return {"at": place, "in": function.removesuffix(", near"), "file": file, "code": code[:120]}
 
 
 def _most_frequent(lines: list[tuple | None]) -> list[dict]:
@@ -131,7 +138,7 @@ def _fallbacks(recording: Recording, saved: dict[str, float], total: float, peak
 
 
 def _transfers(recording: Recording) -> list[dict]:
-    """Copies between host and device outside of fallbacks, by op and direction; `wait_us` is what the host stood still."""
+    """Copies between host and device outside of fallbacks, by op and direction; `wait_us`: the host stood still."""
     rows: dict[tuple, dict] = {}
     lines: dict[tuple, list] = defaultdict(list)
     for command in recording.commands:
@@ -180,13 +187,13 @@ def _commands(commands: list[Command], peak: dict, total: float) -> list[dict]:
                 "kind": kind,
                 "shape": shape,
                 "count": len(members),
-                "us": round(spent, 1),
+                "us": round(spent, 3),
                 "share": spent / total,
                 "bytes": size,
                 "flops": flops,
-                "gflops": round(flops * len(members) / seconds / 1e9, 3),
-                "gbps": round(size * len(members) / seconds / 1e9, 3),
-                "of_roof": round(roof / seconds, 4),
+                "gflops": _short(flops * len(members) / seconds / 1e9),
+                "gbps": _short(size * len(members) / seconds / 1e9),
+                "of_roof": _short(roof / seconds),
                 "bound": bound,
                 "cycles": sum(c.cycles for c in members) // len(members),
                 "lines": _most_frequent([line_of(c.owner) for c in members])[:2],
@@ -232,7 +239,7 @@ def _ops(recording: Recording, total: float) -> list[dict]:
         row["calls"] = len(owners[key])
         row["share"] = row["us"] / total
         seconds = max(row["us"], 1e-3) / 1e6
-        row["gbps"], row["gflops"] = round(row["bytes"] / seconds / 1e9, 3), round(row["flops"] / seconds / 1e9, 3)
+        row["gbps"], row["gflops"] = _short(row["bytes"] / seconds / 1e9), _short(row["flops"] / seconds / 1e9)
         row["us"] = round(row["us"], 1)
         row["lines"] = _most_frequent(lines[key])
     return sorted(rows.values(), key=lambda row: -row["us"])

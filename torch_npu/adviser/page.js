@@ -4,7 +4,7 @@ function headline(text) {
   let seen = 0;
   return el("h1", {}, parts.map((part, k) => {
     if (k % 2 === 0) return part;
-    if (part.endsWith("%")) return el("em", { class: seen++ ? "bad" : null }, part.replace(" ", " "));
+    if (part.endsWith("%")) return el("em", { class: seen++ ? "bad" : null }, part.replace(" ", "\u00a0"));
     return el("code", {}, part);
   }));
 }
@@ -15,6 +15,7 @@ function themeButton() {
   const button = el("button", { class: "plain", type: "button", onclick: () => { root.dataset.theme = dark() ? "light" : "dark"; name(); redrawAll(); } });
   const name = () => { button.textContent = dark() ? "light" : "dark"; button.setAttribute("aria-label", `switch to ${button.textContent} colours`); };
   name();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", name);
   return button;
 }
 

@@ -1,4 +1,4 @@
-"""A report as one page that needs no network: facts as JSON, and a few hundred lines of plain JavaScript to draw them."""
+"""A report as one page that needs no network: facts as JSON, and plain JavaScript to draw them."""
 
 from __future__ import annotations
 

@@ -66,13 +66,15 @@ function logChart(node, width, options) {
       path += `${k ? "L" : "M"}${px(x).toFixed(1)} ${py(Math.min(y, 10 ** highY)).toFixed(1)}`;
     }
     chart.append(svg("path", { class: "roof", d: path }));
-    chart.append(svg("text", { class: "strong", x: width - right, y: py(Math.min(options.roof(10 ** highX), 10 ** highY)) - 7, "text-anchor": "end" }, options.roofText));
   }
   options.points.forEach((point, k) => {
     const circle = svg("circle", { class: "point", cx: px(point.x), cy: py(point.y), r: point.r, fill: `var(--k${point.color % 8})`,
       tabindex: k < 40 ? 0 : null, role: "img", "aria-label": point.lines().filter(Boolean).join(". ") });
     chart.append(explain(circle, point.lines));
   });
+  if (options.roof) {
+    chart.append(svg("text", { class: "strong", x: width - right, y: py(Math.min(options.roof(10 ** highX), 10 ** highY)) - 7, "text-anchor": "end" }, options.roofText));
+  }
   node.replaceChildren(chart);
 }
 
@@ -139,12 +141,12 @@ function memory() {
       svg("circle", { cx: px(m.peak_time), cy: py(m.peak), r: 4.5, fill: "var(--device)", stroke: "var(--card)", "stroke-width": 1.5 }));
     const anchor = m.peak_time > end * 0.7 ? "end" : "start";
     chart.append(svg("text", { class: "strong", x: px(m.peak_time) + (anchor === "end" ? -9 : 9), y: py(m.peak) - 7, "text-anchor": anchor }, `peak ${bytes(m.peak)}`));
-    const cursor = svg("line", { class: "axis", y1: top, y2: height - bottom, x1: -9, x2: -9 });
+    const cursor = svg("line", { class: "axis", y1: top, y2: height - bottom, x1: 0, x2: 0, visibility: "hidden" });
     chart.append(cursor);
     const at = (t, x, y) => {
       let low = 0, high = points.length - 1;
       while (low < high) { const middle = (low + high + 1) >> 1; if (points[middle][0] <= t) low = middle; else high = middle - 1; }
-      cursor.setAttribute("x1", px(t)); cursor.setAttribute("x2", px(t));
+      cursor.setAttribute("visibility", "visible"); cursor.setAttribute("x1", px(t)); cursor.setAttribute("x2", px(t));
       showTip([`at ${duration(t)}`, `allocated ${bytes(points[low][1])}`, `reserved ${bytes(points[low][2])}`], x, y);
     };
     let place = m.peak_time;
@@ -165,7 +167,7 @@ function memory() {
     box.replaceChildren(chart);
   });
   const holders = el("ul", { class: "holders" }, m.tensors.map((row) => el("li", {},
-    el("div", {}, row.line ? el("code", {}, `${row.line[0].split("/").pop()}:${row.line[1]}`) : "no Python line",
+    el("div", {}, row.line ? el("code", {}, `${row.line[0].split("/").pop()}:${row.line[1]}`) : "outside of Python",
       el("small", {}, `${row.line ? `${row.line[2]}, ` : ""}${count(row.count)} tensor${row.count > 1 ? "s" : ""}`)), el("span", {}, bytes(row.bytes)))));
   return section("Memory over time", `${count(m.allocations)} allocations; ${bytes(m.begin)} were there before the run.`,
     el("div", { class: "wide", id: "memory" },

@@ -38,7 +38,7 @@ function timeline() {
       c.globalAlpha = 1;
       for (let i = 0; i < s.length; i += STRIDE) {
         if (s[i] > to || s[i] + s[i + 1] < from) continue;
-        const a = Math.max(x(s[i]), -2), b = Math.min(x(s[i] + s[i + 1]), width + 2), wide = Math.max(b - a, 0.6);
+        const a = Math.max(x(s[i]), -2), b = Math.min(x(s[i] + s[i + 1]), width + 2), wide = Math.max(b - a, 1);
         c.fillStyle = fills[s[i + 3]];
         c.globalAlpha = s[i + 4] > 1 ? 0.8 : 1;
         c.fillRect(a, y, wide, LANE);

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -22,11 +21,10 @@ def announced(index: int) -> dict | None:
 
 def of_chip(index: int) -> dict | None:
     """From the file that the C model predicts times by."""
-    from torch_npu import whatif
+    from torch_npu import drivers, whatif
 
-    if torch.npu.get_device_properties(index).driver != "cmodel":
-        return None
-    found = re.search(r"\bchip=(?:\[([^\]]+)\]|([^:,]+))", os.environ.get("TORCH_NPU_DRIVER", ""))
+    options = [d["options"] for d in drivers() if f"npu:{index}" in d["devices"] and d["name"] == "cmodel"]
+    found = re.search(r"\bchip=(?:\[([^\]]+)\]|([^:]+))", options[0]) if options else None
     if found is None:
         return None
     path = Path(found[1] or found[2])

@@ -77,6 +77,44 @@ class Recording:
     def wall(self) -> float:
         return self.end - self.begin
 
+    def keep_device_work(self) -> int:
+        """Forgets what came before the first and after the last work of the device: imports and loading, mostly."""
+        touched = [(c.call_start or c.start, max(c.end, c.call_end)) for c in self.commands]
+        touched += [(op.start, op.end) for op in self.fallbacks]
+        if touched:
+            self._cut(min(start for start, _ in touched), max(end for _, end in touched))
+        return 1
+
+    def keep_range(self, name: str) -> int:
+        """Keeps what lies between the first beginning and the last end of a range; returns how often it was there."""
+        ranges = [(op.start, op.end) for op in self.ops if op.is_range and op.name == name]
+        if not ranges:
+            known = sorted({op.name for op in self.ops if op.is_range and not is_fallback(op)})
+            raise ValueError(f"expected a range of the script ({', '.join(known[:8]) or 'it has none'}), got {name!r}")
+        self._cut(min(start for start, _ in ranges), max(end for _, end in ranges))
+        return len(ranges)
+
+    def _cut(self, begin: float, end: float) -> None:
+        for event in self.history:  # what was there at the new beginning
+            if event["time"] >= begin:
+                break
+            size = event["size"]
+            self.allocated += size * ((event["action"] == "alloc") - (event["action"] == "free_requested"))
+            self.reserved += size * (event["action"] in ("segment_alloc", "segment_map"))
+            self.reserved -= size * (event["action"] in ("segment_free", "segment_unmap"))
+        self.history = [{**e, "time": e["time"] - begin} for e in self.history if begin <= e["time"] <= end]
+        self.ops = [op for op in self.ops if op.end >= begin and op.start <= end]
+        self.commands = [c for c in self.commands if c.end >= begin and c.start <= end]
+        self.fallbacks = [op for op in self.fallbacks if op.start >= begin and op.end <= end]
+        kept = set(map(id, self.fallbacks))
+        for item in (*self.ops, *self.commands):
+            item.start, item.end = item.start - begin, item.end - begin
+        for command in self.commands:
+            command.call_start, command.call_end = command.call_start - begin, command.call_end - begin
+            if command.fallback is not None and id(command.fallback) not in kept:
+                command.fallback = None
+        self.begin, self.end = 0.0, end - begin
+
 
 def is_simulated(device: torch.device) -> bool:
     """Whether the device's clock stands still while nothing runs: lengths are then those of a chip that is computed."""
@@ -104,7 +142,9 @@ def record(device: str | torch.device = "npu") -> Iterator[Recording]:
     before = fallback.report()
     recording.allocated, recording.reserved = torch.npu.memory_allocated(index), torch.npu.memory_reserved(index)
     torch.npu.memory._record_memory_history(context="alloc", clear_history=True)
-    session = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1], record_shapes=True, with_flops=True)
+    session = profile(
+        activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1], record_shapes=True, with_flops=True
+    )
     try:
         with fallback.mode("quiet" if fallback.get_mode() == "warn" else fallback.get_mode()):
             session.start()
@@ -231,11 +271,14 @@ def _find_fallbacks(recording: Recording) -> None:
 
 
 def user_line(frames: list[dict]) -> tuple[str, int, str] | None:
-    """The innermost frame outside of torch and of this package."""
+    """The innermost frame outside of torch and of this package, whose models of torch_npu/bench count as somebody's."""
     ours = tuple(str(Path(module.__file__).parent) + os.sep for module in (torch, torch_npu))
+    models = f"{ours[1]}bench{os.sep}"
     for frame in frames:
         name = frame["filename"]
-        if name and not name.startswith((*ours, "<")) and not name.endswith(("runpy.py", "contextlib.py")):
+        if not name or name.startswith("<") or name.endswith(("runpy.py", "contextlib.py")):
+            continue
+        if not name.startswith(ours) or name.startswith(models):
             return name, frame["line"], frame["name"]
     return None
 
@@ -243,9 +286,11 @@ def user_line(frames: list[dict]) -> tuple[str, int, str] | None:
 def _find_lines(recording: Recording) -> None:
     """Who allocated tells where an op was called from; what the backward pass does belongs to the line of the forward.
 
-    The history of memory has a Python traceback per allocation, at a fifth of what a traceback per op would cost.
+    The history of memory has a Python traceback per allocation; one per op would cost more than most ops do.
     """
-    allocations = [(e["time"], user_line(e["frames"])) for e in recording.history if e["action"] == "alloc" and e.get("frames")]
+    allocations = [
+        (e["time"], user_line(e["frames"])) for e in recording.history if e["action"] == "alloc" and e.get("frames")
+    ]
     ops, place, live = recording.ops, 0, []
     for when, line in allocations:
         if line is None:
@@ -258,6 +303,7 @@ def _find_lines(recording: Recording) -> None:
         for op in live:
             if op.line is None and op.forward_thread == 0:
                 op.line = line
+    _lines_nearby(ops)
     forward = {}
     for op in ops:
         if op.sequence >= 0 and op.forward_thread == 0 and op.line:
@@ -266,6 +312,19 @@ def _find_lines(recording: Recording) -> None:
         if op.line is None and op.forward_thread and op.sequence in forward:
             file, number, function = forward[op.sequence]
             op.line = file, number, f"{function}, backward"
+
+
+def _lines_nearby(ops: list[Op]) -> None:
+    """What allocates nothing (item, in-place ops) has the line of the op before it, marked as such."""
+    last: dict[int, tuple[str, int, str]] = {}
+    for op in ops:
+        if op.is_range or op.forward_thread:
+            continue
+        if op.line is not None:
+            last[op.thread] = op.line
+        elif op.parent is None and op.thread in last:
+            file, number, function = last[op.thread]
+            op.line = file, number, f"{function}, near"
 
 
 def line_of(op: Op | None) -> tuple[str, int, str] | None:

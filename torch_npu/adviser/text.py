@@ -24,7 +24,14 @@ def text(facts: dict) -> str:
         lines += ["", "what to do next, and what it would gain at most"]
         lines += [f"  {percent(e['share']):>6}  {e['do']}: {e['why']}" for e in facts["advice"]]
     rows = [
-        (r["op"], r["where"], r["calls"], duration(r["us"]), percent(r["share"]), r["lines"][0]["at"] if r["lines"] else "")
+        (
+            r["op"],
+            r["where"],
+            r["calls"],
+            duration(r["us"]),
+            percent(r["share"]),
+            r["lines"][0]["at"] if r["lines"] else "",
+        )
         for r in facts["ops"][:ROWS]
     ]
     return "\n".join([*lines, "", table(("op", "ran on", "calls", "time", "share", "line"), rows)])

@@ -12,7 +12,7 @@ PLACES = ("host", "device", "transfer", "fallback", "range")
 
 def lanes(recording: Recording) -> dict:
     """{"names": [...], "lanes": [{"name", "kind", "slices": [start, length, name, place, count, ...]}]}: tenths of a
-    microsecond since the beginning; a slice with a count above 1 stands for that many, and has the longest one's name."""
+    microsecond since the beginning; a slice with a count above 1 stands for that many, by the longest one's name."""
     raw: dict[tuple, list[tuple]] = defaultdict(list)
     threads: dict[int, str] = {}
     backward = {op.thread for op in recording.ops if op.forward_thread and op.forward_thread != op.thread}

@@ -1,13 +1,11 @@
 """python -m torch_npu bench compile: compiled models against Inductor on the CPU and against eager mode on npu."""
 
-import json
 import math
 import re
 import sys
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +14,7 @@ from torch import nn
 from torch_npu import fallback
 from torch_npu.bench.measure import CLOCKS, REST, Plan, compare
 from torch_npu.bench.networks import ResNet18, lenet
+from torch_npu.cli.command import Outcome, UsageError
 from torch_npu.cli.progress import Progress
 from torch_npu.cli.table import table
 
@@ -152,11 +151,10 @@ def _mean(values: list[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
-def run(options) -> int:
+def run(options) -> Outcome:
     chosen = [name for name in MODELS if re.search(options.model, name)]
     if not chosen:
-        print(f"expected part of {', '.join(MODELS)}, got {options.model}", file=sys.stderr)
-        return 2
+        raise UsageError(f"expected part of {', '.join(MODELS)}, got {options.model}")
     phases = [training for training in (False, True) if re.search(options.phase, "training" if training else "forward")]
     rows = []
     with Progress(len(chosen) * len(phases), options.quiet) as progress, fallback.mode("quiet"):
@@ -171,17 +169,14 @@ def run(options) -> int:
         + (f"{r['to_inductor']:.2f}x", f"{r['to_eager']:.2f}x")
         for r in rows
     ]
-    print(table(header, shown))
     mean = _mean([r["to_inductor"] for r in rows])
-    print(f"\ncompiled on npu against Inductor on the CPU: {mean:.2f}x (geometric mean)")
+    text = f"{table(header, shown)}\n\ncompiled on npu against Inductor on the CPU: {mean:.2f}x (geometric mean)"
     if fallback.report():
-        print(f"computed on the CPU: {', '.join(fallback.report())}")
-    if options.json:
-        Path(options.json).write_text(json.dumps({"threads": options.threads, "rows": rows}, indent=1) + "\n")
+        text += f"\ncomputed on the CPU: {', '.join(fallback.report())}"
     missed = [] if mean >= 1.2 else [f"expected a mean of at least 1.2x, got {mean:.2f}x"]
     for row in rows:
         if row["model"] == "pointwise" and row["to_eager"] < 1.5:
             missed.append(f"expected at least 1.5x eager for pointwise, {row['phase']}, got {row['to_eager']:.2f}x")
     for line in missed if options.check else []:
         print(line, file=sys.stderr)
-    return int(bool(missed) and options.check)
+    return Outcome({"threads": options.threads, "rows": rows}, text, int(bool(missed) and options.check))

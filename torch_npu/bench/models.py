@@ -2,17 +2,16 @@
 
 import copy
 import gc
-import json
 import os
 import re
 import sys
-from pathlib import Path
 
 import torch
 
 from torch_npu import fallback
 from torch_npu.bench.measure import CLOCKS, Plan, compare
 from torch_npu.bench.qwen2 import PHASES, SIZES, TITLES, Work, make
+from torch_npu.cli.command import Outcome, UsageError
 from torch_npu.cli.progress import Progress
 from torch_npu.cli.table import table
 
@@ -27,18 +26,16 @@ def target(size: str, dtype: str) -> float:
     return 1.0 if dtype == "float32" or torch.cpu._is_avx512_bf16_supported() else 3.0
 
 
-def run(options) -> int:
+def run(options) -> Outcome:
     dtypes = options.dtype.split(",")
     if not set(dtypes) <= set(DTYPES):
-        print(f"expected types out of {', '.join(DTYPES)}, got {options.dtype}", file=sys.stderr)
-        return 2
+        raise UsageError(f"expected types out of {', '.join(DTYPES)}, got {options.dtype}")
     cells = []
     for size in SIZES if options.size == "all" else [options.size]:
         phases = [p for p in PHASES if re.search(options.phase, p) and (size != "tiny" or p.startswith("decode"))]
         cells += [(size, dtype, phase) for dtype in dtypes for phase in phases]
     if not cells:
-        print(f"expected part of {'; '.join(PHASES)} (tiny: decode only), got {options.phase}", file=sys.stderr)
-        return 2
+        raise UsageError(f"expected part of {'; '.join(PHASES)} (tiny: decode only), got {options.phase}")
     plan = Plan(0.1, 3 if options.quick else options.rounds, 0.008, CLOCKS[options.clock])
     rows, made, last = [], None, None
     fallback.reset()
@@ -83,7 +80,7 @@ def _cpu_peak(work: Work) -> int:
     return sum(storages.values()) + highest
 
 
-def _report(rows: list[dict], options) -> int:
+def _report(rows: list[dict], options) -> Outcome:
     shown, missed = [], []
     for row in rows:
         name = f"{TITLES[row['size']]}, {row['phase']}, {row['dtype']}"
@@ -98,17 +95,13 @@ def _report(rows: list[dict], options) -> int:
         times = f"{row['cpu_us'] / 1e3:.1f}", f"{row['npu_us'] / 1e3:.1f}", f"{row['ratio']:.2f}x"
         shown.append((name, *times, f"{row['target']:.1f}x", *memory))
     heads = ("model", "cpu ms", "npu ms", "cpu / npu", "target", "cpu MiB", "npu MiB")
-    print(
-        f"{options.threads} thread{'s' if options.threads > 1 else ''}; memory is the peak of one run, weights included"
-    )
-    print(table(heads, shown))
+    threads = f"{options.threads} thread{'s' if options.threads > 1 else ''}"
+    text = f"{threads}; memory is the peak of one run, weights included\n{table(heads, shown)}"
     on_cpu = fallback.report()
     if on_cpu:
-        print(f"computed on the CPU: {', '.join(on_cpu)}")
-    if options.json:
-        facts = {"threads": options.threads, "torch": torch.__version__, "driver": torch.npu.get_device_name()}
-        facts |= {"quick": options.quick, "fallback": on_cpu, "rows": rows}
-        Path(options.json).write_text(json.dumps(facts, indent=1) + "\n")
+        text += f"\ncomputed on the CPU: {', '.join(on_cpu)}"
+    facts = {"threads": options.threads, "torch": torch.__version__, "driver": torch.npu.get_device_name()}
+    facts |= {"quick": options.quick, "fallback": on_cpu, "rows": rows}
     for line in missed if options.check else []:
         print(line, file=sys.stderr)
-    return int(bool(missed) and options.check)
+    return Outcome(facts, text, int(bool(missed) and options.check))

@@ -1,9 +1,7 @@
 """python -m torch_npu bench ops: every op family against PyTorch on the CPU."""
 
-import json
 import re
 import sys
-from pathlib import Path
 
 import torch
 
@@ -12,23 +10,22 @@ from torch_npu.bench import plot
 from torch_npu.bench.cases import CASES, Case
 from torch_npu.bench.make import SIZES, Make
 from torch_npu.bench.measure import Plan, compare, geometric_mean
+from torch_npu.cli.command import Outcome, UsageError
 from torch_npu.cli.progress import Progress
 from torch_npu.cli.table import table
 
 
-def run(options) -> int:
+def run(options) -> Outcome:
     sizes = options.sizes.split(",")
     dtypes = options.dtype.split(",")
     for what, given, known in (("sizes", sizes, SIZES), ("types", dtypes, ("float32", "bfloat16"))):
         if not set(given) <= set(known):
-            print(f"expected {what} out of {', '.join(known)}, got {','.join(given)}", file=sys.stderr)
-            return 2
+            raise UsageError(f"expected {what} out of {', '.join(known)}, got {','.join(given)}")
     if options.plot:
         try:
             plot.check(options.plot)
         except ValueError as error:
-            print(error, file=sys.stderr)
-            return 2
+            raise UsageError(str(error)) from None
     chosen = re.compile(options.op)
     cells = []
     for case in CASES:
@@ -37,8 +34,7 @@ def run(options) -> int:
         wanted = [t for t in dtypes if t in case.dtypes] or ([case.always] if case.always else [])
         cells += [(case, t, s, layout) for t in wanted for s in sizes for layout in case.layouts]
     if not cells:
-        print(f"expected part of the name of an op or family, got {options.op}", file=sys.stderr)
-        return 2
+        raise UsageError(f"expected part of the name of an op or family, got {options.op}")
     plan = Plan.of(options.quick, options.threads, options.clock)
     rows = []
     with Progress(len(cells), options.quiet) as progress, torch.no_grad(), fallback.mode("quiet"):
@@ -70,7 +66,7 @@ def families_of(rows: list[dict], sizes: list[str]) -> dict[str, dict[str, float
     return means
 
 
-def _report(rows: list[dict], sizes: list[str], options) -> int:
+def _report(rows: list[dict], sizes: list[str], options) -> Outcome:
     families = families_of(rows, sizes)
     over_all = {}
     for size in sizes:
@@ -80,24 +76,23 @@ def _report(rows: list[dict], sizes: list[str], options) -> int:
     total = geometric_mean(list(over_all.values()))
     text = _tables(rows, sizes, families, over_all, total)
     title = f"cpu time / npu time, {options.threads} thread{'s' if options.threads > 1 else ''} (larger is better)"
-    print(title, text, sep="\n\n")
-    on_cpu = sorted({name for row in rows for name in row["fallback"]})
-    if on_cpu:
-        print(f"\ncomputed on the CPU: {', '.join(on_cpu)}")
-    if options.json:
-        facts = {"threads": options.threads, "torch": torch.__version__, "driver": torch.npu.get_device_name()}
-        facts |= {"rows": rows, "families": families, "geometric_mean": over_all | {"all": total}}
-        Path(options.json).write_text(json.dumps(facts, indent=1) + "\n")
     if options.plot:
         plot.write(options.plot, families, title, text)
-    if not options.check or "large" not in over_all:
-        return 0
-    slow = {name: by_size["large"] for name, by_size in families.items() if by_size.get("large", 1) < 0.8}
-    for name, ratio in slow.items():
-        print(f"expected at least 0.8x for large {name}, got {ratio:.2f}x", file=sys.stderr)
-    if over_all["large"] < 1.2:
-        print(f"expected a geometric mean of at least 1.2x, got {over_all['large']:.2f}x", file=sys.stderr)
-    return int(bool(slow) or over_all["large"] < 1.2)
+    shown = f"{title}\n\n{text}"
+    on_cpu = sorted({name for row in rows for name in row["fallback"]})
+    if on_cpu:
+        shown += f"\n\ncomputed on the CPU: {', '.join(on_cpu)}"
+    facts = {"threads": options.threads, "torch": torch.__version__, "driver": torch.npu.get_device_name()}
+    facts |= {"rows": rows, "families": families, "geometric_mean": over_all | {"all": total}}
+    missed = []
+    if options.check and "large" in over_all:
+        slow = {name: by_size["large"] for name, by_size in families.items() if by_size.get("large", 1) < 0.8}
+        missed = [f"expected at least 0.8x for large {name}, got {ratio:.2f}x" for name, ratio in slow.items()]
+        if over_all["large"] < 1.2:
+            missed.append(f"expected a geometric mean of at least 1.2x, got {over_all['large']:.2f}x")
+    for line in missed:
+        print(line, file=sys.stderr)
+    return Outcome(facts, shown, int(bool(missed)))
 
 
 def _tables(rows, sizes, families, over_all, total) -> str:

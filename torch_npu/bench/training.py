@@ -1,37 +1,35 @@
 """python -m torch_npu bench training: a training step against PyTorch on the CPU."""
 
-import json
 import re
 import sys
-from pathlib import Path
 
 import torch
 
 from torch_npu import fallback
 from torch_npu.bench.measure import CLOCKS, Plan, compare
 from torch_npu.bench.networks import MODELS
+from torch_npu.cli.command import Outcome, UsageError
+from torch_npu.cli.progress import Progress
 from torch_npu.cli.table import table
 
 
-def run(options) -> int:
+def run(options) -> Outcome:
+    chosen = {name: make for name, make in MODELS.items() if re.search(options.model, name)}
+    if not chosen:
+        raise UsageError(f"expected part of {', '.join(MODELS)}, got {options.model}")
     rows = []
-    for name, make in MODELS.items():
-        if not re.search(options.model, name):
-            continue
-        cpu, npu = make("cpu", options.quick), make(options.device, options.quick)
-        plan = Plan(0.0, 3 if options.quick else options.rounds, 0.008, CLOCKS[options.clock])
-        times = compare(cpu, npu, torch.npu.synchronize, plan)
-        rows.append({"model": name} | times.json())
-    if not rows:
-        print(f"expected part of {', '.join(MODELS)}, got {options.model}", file=sys.stderr)
-        return 2
+    with Progress(len(chosen), options.quiet) as progress:
+        for name, make in chosen.items():
+            progress.step(name)
+            cpu, npu = make("cpu", options.quick), make(options.device, options.quick)
+            plan = Plan(0.0, 3 if options.quick else options.rounds, 0.008, CLOCKS[options.clock])
+            times = compare(cpu, npu, torch.npu.synchronize, plan)
+            rows.append({"model": name} | times.json())
     shown = [(r["model"], f"{r['cpu_us'] / 1e3:.1f}", f"{r['npu_us'] / 1e3:.1f}", f"{r['ratio']:.2f}x") for r in rows]
-    print(table(("training step", "cpu ms", "npu ms", "cpu / npu"), shown))
+    text = table(("training step", "cpu ms", "npu ms", "cpu / npu"), shown)
     if fallback.report():
-        print(f"computed on the CPU: {', '.join(fallback.report())}")
-    if options.json:
-        Path(options.json).write_text(json.dumps({"threads": options.threads, "rows": rows}, indent=1) + "\n")
+        text += f"\ncomputed on the CPU: {', '.join(fallback.report())}"
     slow = [r for r in rows if r["ratio"] < 1.0]
     for row in slow if options.check else []:
         print(f"expected at least 1.0x for {row['model']}, got {row['ratio']:.2f}x", file=sys.stderr)
-    return int(bool(slow) and options.check)
+    return Outcome({"threads": options.threads, "rows": rows}, text, int(bool(slow) and options.check))

@@ -1,6 +1,6 @@
-"""python -m torch_npu: what is there, is it right, is it fast.
+"""python -m torch_npu: what is there, is it right, is it fast, and what to do next.
 
-Exit status: 0 all is well, 1 the thing asked for failed, 2 the command line was wrong.
+Exit status of every command: 0 all is well, 1 a finding or a failure, 2 the command line was wrong (command.py).
 """
 
 import argparse
@@ -15,15 +15,47 @@ from torch_npu.cli import (
     lock,
     new_driver,
     record,
+    report,
+    script,
     verify,
     whatif,
 )
+from torch_npu.cli.command import STATUSES, run_command
+
+COMMANDS = (
+    info,
+    doctor,
+    new_driver,
+    driver_test,
+    conformance,
+    verify,
+    record,
+    lock,
+    bench,
+    report,
+    whatif,
+    config,
+)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m torch_npu",
+        description="tools of the npu device for PyTorch",
+        epilog=f"Every command has --help, with an example, and --json. {STATUSES}",
+    )
+    commands = parser.add_subparsers(dest="command", metavar="command", required=True)
+    for command in COMMANDS:
+        command.add(commands)
+    return parser
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    again = script.own_options_first(arguments, options)
+    return options if again is None else parser.parse_args(again)
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m torch_npu", description="tools of the npu device for PyTorch")
-    commands = parser.add_subparsers(dest="command", metavar="command", required=True)
-    for command in (info, doctor, new_driver, driver_test, conformance, verify, record, lock, bench, whatif, config):
-        command.add(commands)
-    options = parser.parse_args(arguments)
-    return options.run(options)
+    return run_command(parse(arguments))

@@ -4,12 +4,13 @@ Ratios are time on npu / time on CPU for `dispatch` (smaller is better) and CPU 
 CPU and npu blocks alternate, and medians are compared, so that a busy machine disturbs both alike.
 """
 
-import json
 import os
 import statistics
 import time
 from collections.abc import Callable
 
+from torch_npu.cli.command import STATUSES, Outcome, add_command
+from torch_npu.cli.progress import Progress
 from torch_npu.cli.table import table
 
 # What `bench dispatch` has to reach (docs/design.md).
@@ -17,47 +18,41 @@ LIMITS = {"a + b, 4 elements": 1.2, "empty(1024)": 1.2, "view": 1.1}
 
 
 def add(commands) -> None:
-    parser = commands.add_parser("bench", help="host cost per op, and large ops against the CPU")
+    parser = commands.add_parser(
+        "bench", help="host cost per op, and large ops against the CPU", epilog=f"Every kind has --help. {STATUSES}"
+    )
     kinds = parser.add_subparsers(dest="kind", metavar="kind", required=True)
-    for name, function, text in (
-        ("dispatch", dispatch, "host cost of small ops, 1 thread, ratio to the CPU"),
-        ("basic", basic, "large ops, speed relative to the CPU"),
-    ):
-        kind = kinds.add_parser(name, help=text)
+
+    def add_kind(name: str, function: Callable, text: str, example: str = ""):
+        kind = add_command(kinds, name, function, help=text, example=example or f"bench {name} --quick")
         kind.add_argument("--device", default="npu:0")
-        kind.add_argument("--json", action="store_true", help="for programs")
-        kind.add_argument("--quick", action="store_true", help="fewer repetitions")
+        kind.add_argument("--quick", action="store_true", help="fewer repetitions; of models, small ones")
         kind.add_argument("--check", action="store_true", help="exit status 1 if a target is missed")
-        kind.set_defaults(run=function)
-    ops = kinds.add_parser("ops", help="every op family, speed relative to the CPU")
+        kind.add_argument("--quiet", action="store_true", help="no progress bar")
+        return kind
+
+    add_kind("dispatch", dispatch, "host cost of small ops, 1 thread, ratio to the CPU")
+    add_kind("basic", basic, "large ops, speed relative to the CPU")
+    ops = add_kind("ops", _ops, "every op family, speed relative to the CPU", "bench ops --op '^mm$' --plot mm.svg")
     ops.add_argument("--op", default="", metavar="REGEX", help="only ops or families that this finds")
     ops.add_argument("--dtype", default="float32", metavar="TYPES", help="float32, bfloat16 or both, with a comma")
     ops.add_argument("--sizes", default="small,medium,large", help="some of small,medium,large")
     ops.add_argument("--plot", metavar="FILE", help="a picture of the ratios: .svg, .html, or .png with matplotlib")
-    ops.add_argument("--quiet", action="store_true", help="no progress bar")
-    training = kinds.add_parser("training", help="a training step of ResNet-18 and of a transformer")
+    training = add_kind("training", _training, "a training step of ResNet-18 and of a transformer")
     training.add_argument("--model", default="", metavar="REGEX", help="only models that this finds")
     training.add_argument("--rounds", type=int, default=7)
-    models = kinds.add_parser("models", help="Qwen2: prefill, decode and LoRA step, with peak memory")
+    models = add_kind("models", _models, "Qwen2: prefill, decode and LoRA step, with peak memory")
     models.add_argument("--size", choices=("all", "tiny", "0.5b"), default="all")
     models.add_argument("--phase", default="", metavar="REGEX", help="only what this finds: prefill, decode, LoRA")
     models.add_argument("--dtype", default="float32,bfloat16", metavar="TYPES", help="float32, bfloat16 or both")
     models.add_argument("--rounds", type=int, default=5)
-    models.add_argument("--quiet", action="store_true", help="no progress bar")
-    compiled = kinds.add_parser("compile", help="torch.compile: against Inductor on the CPU, and against eager mode")
+    compiled = add_kind("compile", _compiled, "torch.compile: against Inductor on the CPU, and against eager mode")
     compiled.add_argument("--model", default="", metavar="REGEX", help="only models that this finds")
     compiled.add_argument("--phase", default="", metavar="REGEX", help="only what this finds: forward, training")
     compiled.add_argument("--rounds", type=int, default=7)
-    compiled.add_argument("--quiet", action="store_true", help="no progress bar")
-    every = ((ops, _ops), (training, _training), (models, _models), (compiled, _compiled))
-    for kind, function in every:
-        kind.add_argument("--device", default="npu:0")
+    for kind in (ops, training, models, compiled):
         kind.add_argument("--threads", type=int, help="of both sides; else as many as PyTorch uses")
         kind.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: for one thread, busy machines")
-        kind.add_argument("--json", metavar="FILE", help="all figures, for programs")
-        kind.add_argument("--quick", action="store_true", help="fewer repetitions; of models, small ones")
-        kind.add_argument("--check", action="store_true", help="exit status 1 if a target is missed")
-        kind.set_defaults(run=function)
 
 
 def _same_threads(options) -> None:
@@ -69,28 +64,28 @@ def _same_threads(options) -> None:
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
 
 
-def _ops(options) -> int:
+def _ops(options) -> Outcome:
     _same_threads(options)
     from torch_npu.bench import ops
 
     return ops.run(options)
 
 
-def _training(options) -> int:
+def _training(options) -> Outcome:
     _same_threads(options)
     from torch_npu.bench import training
 
     return training.run(options)
 
 
-def _models(options) -> int:
+def _models(options) -> Outcome:
     _same_threads(options)
     from torch_npu.bench import models
 
     return models.run(options)
 
 
-def _compiled(options) -> int:
+def _compiled(options) -> Outcome:
     _same_threads(options)
     from torch_npu.bench import compiled
 
@@ -138,14 +133,15 @@ def small_ops(torch, device: str) -> dict[str, Callable]:
     }
 
 
-def dispatch(options) -> int:
+def dispatch(options) -> Outcome:
     import torch
 
     torch.set_num_threads(1)
     rows = []
-    with torch.no_grad():
-        cpu, npu = small_ops(torch, "cpu"), small_ops(torch, options.device)
+    cpu, npu = small_ops(torch, "cpu"), small_ops(torch, options.device)
+    with torch.no_grad(), Progress(len(cpu), options.quiet) as progress:
         for name in cpu:
+            progress.step(name)
             settle = torch.npu.synchronize
             c, n = _compare(cpu[name], npu[name], settle, 0.005 if options.quick else 0.02, 9 if options.quick else 31)
             rows.append({"op": name, "cpu_us": c * 1e6, "npu_us": n * 1e6, "ratio": n / c, "limit": LIMITS.get(name)})
@@ -175,14 +171,15 @@ def large_ops(torch, device: str) -> dict[str, Callable]:
     }
 
 
-def basic(options) -> int:
+def basic(options) -> Outcome:
     import torch
 
     limits = {"mm, 1024 float32": 0.9, "add, 10 M float32": 0.9}
     rows = []
-    with torch.no_grad():
-        cpu, npu = large_ops(torch, "cpu"), large_ops(torch, options.device)
+    cpu, npu = large_ops(torch, "cpu"), large_ops(torch, options.device)
+    with torch.no_grad(), Progress(len(cpu) + 2, options.quiet) as progress:
         for name in cpu:
+            progress.step(name)
             settle = torch.npu.synchronize
             c, n = _compare(cpu[name], npu[name], settle, 0.05 if options.quick else 0.2, 5 if options.quick else 11)
             rows.append({"op": name, "cpu_us": c * 1e6, "npu_us": n * 1e6, "ratio": c / n, "limit": limits.get(name)})
@@ -194,12 +191,13 @@ def basic(options) -> int:
         }
         other = host.clone()
         for name, function in pairs.items():
+            progress.step(name)
             c, n = _compare(lambda: other.copy_(host), function, torch.npu.synchronize, 0.05, 5)
             rows.append({"op": name, "cpu_us": c * 1e6, "npu_us": n * 1e6, "ratio": c / n, "limit": None})
     return _show(rows, options, better="larger", unit="ms")
 
 
-def _show(rows: list[dict], options, better: str, unit: str) -> int:
+def _show(rows: list[dict], options, better: str, unit: str) -> Outcome:
     scale = 1.0 if unit == "us" else 1e-3
     missed = False
     lines = []
@@ -212,9 +210,6 @@ def _show(rows: list[dict], options, better: str, unit: str) -> int:
             (row["op"], f"{row['cpu_us'] * scale:.2f}", f"{row['npu_us'] * scale:.2f}", f"{row['ratio']:.2f}x")
         )
         lines[-1] += (verdict,)
-    if options.json:
-        print(json.dumps(rows, indent=2))
-    else:
-        title = f"npu / cpu ({better} is better)" if better == "smaller" else f"cpu / npu ({better} is better)"
-        print(table(("op", f"cpu {unit}", f"npu {unit}", title, "target"), lines))
-    return int(missed and options.check)
+    title = f"npu / cpu ({better} is better)" if better == "smaller" else f"cpu / npu ({better} is better)"
+    text = table(("op", f"cpu {unit}", f"npu {unit}", title, "target"), lines)
+    return Outcome({"rows": rows}, text, int(missed and options.check))

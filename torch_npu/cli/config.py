@@ -1,12 +1,16 @@
 """python -m torch_npu config: every setting with its value in this process, or the page of the documentation."""
 
+import dataclasses
+
+from torch_npu.cli.command import Outcome, add_command
 from torch_npu.cli.table import table
 
 
 def add(commands) -> None:
-    parser = commands.add_parser("config", help="every setting and its value")
+    parser = add_command(
+        commands, "config", run, help="every setting and its value", example="config\nconfig --markdown"
+    )
     parser.add_argument("--markdown", action="store_true", help="print docs/configuration.md")
-    parser.set_defaults(run=run)
 
 
 def markdown() -> str:
@@ -23,12 +27,12 @@ def markdown() -> str:
     return "\n".join(out)
 
 
-def run(options) -> int:
+def run(options) -> Outcome:
     from torch_npu import config
 
+    facts = {title: [dataclasses.asdict(s) for s in settings] for title, settings in config.TABLES}
+    facts["values"] = {s.name: config.current(s) for s in config.VARIABLES}
     if options.markdown:
-        print(markdown(), end="")
-    else:
-        rows = [(s.name, config.current(s) or "(empty)", s.default or "(empty)") for s in config.VARIABLES]
-        print(table(("variable", "value", "default"), rows))
-    return 0
+        return Outcome(facts, markdown().removesuffix("\n"))
+    rows = [(s.name, config.current(s) or "(empty)", s.default or "(empty)") for s in config.VARIABLES]
+    return Outcome(facts, table(("variable", "value", "default"), rows))

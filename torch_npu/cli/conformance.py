@@ -7,15 +7,18 @@ if something listed there passes.
 
 import argparse
 import os
-import sys
 import time
 
-WIDTH = 32  # of the bar
+from torch_npu.cli.command import Failure, Outcome, UsageError, add_command
+from torch_npu.cli.progress import Progress
 
 
 def add(commands) -> None:
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "conformance",
+        run,
+        example="conformance --op 'nn.functional.*' --grad\nconformance --dtype all --html run.html",
         help="PyTorch's op, module and optimizer databases on the device, against the CPU",
         description=__doc__.split("\n\n")[1],
     )
@@ -36,10 +39,8 @@ def add(commands) -> None:
     parser.add_argument("--timeout", type=float, default=300.0, metavar="S", help="seconds per entry (%(default)s)")
     parser.add_argument("--load", action="append", default=[], metavar="FILE", help="Python file that adds entries")
     parser.add_argument("--from", dest="source", metavar="JSON", help="report on an earlier run instead of running")
-    parser.add_argument("--json", metavar="FILE", help="write all results, for programs")
     parser.add_argument("--html", metavar="FILE", help="write a page to look at")
     parser.add_argument("--markdown", metavar="FILE", help="write the list of operators (docs/operators.md)")
-    parser.set_defaults(run=run)
 
 
 def _choices(text: str, known: tuple[str, ...], what: str) -> list[str]:
@@ -50,41 +51,21 @@ def _choices(text: str, known: tuple[str, ...], what: str) -> list[str]:
     return chosen
 
 
-class Progress:
-    """A bar on a terminal, with failures above it as they happen; a few lines where there is no terminal."""
+class Watch:
+    """Tells the bar of each result, and of failures as they happen."""
 
     def __init__(self, total: int) -> None:
-        self.total, self.done, self.failed = total, 0, 0
-        self.start = time.monotonic()
-        self.terminal = sys.stderr.isatty()
-        self.next_line = 0.1
+        self.failed = 0
+        self.progress = Progress(total, lines=True)
 
     def __call__(self, result) -> None:
         from torch_npu.testing.report import failure_line
         from torch_npu.testing.result import FAILED
 
-        self.done += 1
-        failed = result.status in FAILED
-        self.failed += failed
-        if failed:
-            self._clear()
-            print(failure_line(result), file=sys.stderr)
-        share = self.done / self.total
-        if self.terminal:
-            elapsed = time.monotonic() - self.start
-            left = elapsed / share - elapsed
-            bar = "█" * int(WIDTH * share)
-            state = f"{self.done}/{self.total}, {self.failed} failed, {left:.0f} s left, {result.dtype} {result.name}"
-            print(f"\r\x1b[K{bar:░<{WIDTH}} {state[:100]}", end="", file=sys.stderr, flush=True)
-            if self.done == self.total:
-                self._clear()
-        elif share >= self.next_line:
-            self.next_line += 0.1
-            print(f"{self.done}/{self.total}, {self.failed} failed", file=sys.stderr, flush=True)
-
-    def _clear(self) -> None:
-        if self.terminal:
-            print("\r\x1b[K", end="", file=sys.stderr)
+        if result.status in FAILED:
+            self.failed += 1
+            self.progress.note(failure_line(result))
+        self.progress.step(f"{self.failed} failed, {result.dtype} {result.name}")
 
 
 def measure(options):
@@ -104,7 +85,9 @@ def measure(options):
     jobs = options.jobs if options.jobs is not None else len(os.sched_getaffinity(0))
     start = time.monotonic()
     settings = workers.Options(grad=options.grad, limit=options.limit)
-    results = workers.run(tasks, settings, jobs=jobs, timeout=options.timeout, done=Progress(len(tasks)))
+    watch = Watch(len(tasks))
+    with watch.progress:
+        results = workers.run(tasks, settings, jobs=jobs, timeout=options.timeout, done=watch)
     order = {(t.database, t.name, t.dtype): i for i, t in enumerate(tasks)}
     results.sort(key=lambda r: order[r.database, r.name, r.dtype])
     facts = {
@@ -121,23 +104,18 @@ def measure(options):
     return Run(facts, results)
 
 
-def run(options) -> int:
+def run(options) -> Outcome:
     from torch_npu.testing import operators, page, report
 
     try:
         found = report.Run.read(options.source) if options.source else measure(options)
     except (ValueError, FileNotFoundError, argparse.ArgumentTypeError) as error:
-        print(error, file=sys.stderr)
-        return 2
+        raise UsageError(str(error)) from None
     except RuntimeError as error:  # no worker starts: no device, or no torch_npu
-        print(error, file=sys.stderr)
-        return 1
+        raise Failure(str(error)) from None
     found.excuse()
-    if options.json:
-        found.save(options.json)
     for path, make in ((options.html, page.html), (options.markdown, operators.markdown)):
         if path:
             with open(path, "w") as file:
                 file.write(make(found))
-    print(report.text(found))
-    return 0 if found.ok else 1
+    return Outcome(found.as_dict(), lambda: report.text(found), 0 if found.ok else 1)

@@ -3,13 +3,14 @@
 import dataclasses
 import difflib
 import importlib.metadata
-import json
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from torch_npu.cli.command import Outcome, add_command
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,14 +33,15 @@ def check(function):
 
 
 def add(commands) -> None:
-    parser = commands.add_parser(
+    add_command(
+        commands,
         "doctor",
+        run,
         help="find the usual set-up problems and say the remedy",
+        example="doctor",
         description="Looks at versions, packages, variables, drivers, devices, memory and folders. Exit status 1 if "
         "something will not work.",
     )
-    parser.add_argument("--json", action="store_true", help="for programs")
-    parser.set_defaults(run=run)
 
 
 @check
@@ -210,17 +212,16 @@ def findings() -> list[Finding]:
     return found
 
 
-def run(options) -> int:
+def run(options) -> Outcome:
     found = findings()
-    failed = any(f.state == "problem" for f in found)
-    if options.json:
-        print(json.dumps({"well": not failed, "findings": [dataclasses.asdict(f) for f in found]}, indent=2))
-        return int(failed)
-    marks = {"ok": "ok     ", "warning": "warning", "problem": "PROBLEM"}
-    for f in found:
-        print(f"{marks[f.state]}  {f.check:14} {f.found}")
-        if f.remedy:
-            print(f"{'':9}{'':14} -> {f.remedy}")
     bad = sum(f.state == "problem" for f in found)
-    print(f"\n{bad or 'no'} problem{'' if bad == 1 else 's'}, {sum(f.state == 'warning' for f in found)} warnings")
-    return int(failed)
+    facts = {"well": not bad, "findings": [dataclasses.asdict(f) for f in found]}
+    marks = {"ok": "ok     ", "warning": "warning", "problem": "PROBLEM"}
+    lines = []
+    for f in found:
+        lines.append(f"{marks[f.state]}  {f.check:14} {f.found}")
+        if f.remedy:
+            lines.append(f"{'':9}{'':14} -> {f.remedy}")
+    warnings = sum(f.state == "warning" for f in found)
+    lines.append(f"\n{bad or 'no'} problem{'' if bad == 1 else 's'}, {warnings} warnings")
+    return Outcome(facts, "\n".join(lines), int(bad > 0))

@@ -1,21 +1,39 @@
 """python -m torch_npu driver-test: the conformance suite, against any driver. It knows the contract and no PyTorch."""
 
-import argparse
+import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+
+from torch_npu.cli.command import Failure, Outcome, UsageError, add_command
+
+# Options of the suite, which gets them as they are: name, what they take, meaning.
+OPTIONS = (
+    ("--filter", "TEXT", "only tests whose name has TEXT"),
+    ("--seed", "N", "of the random commands (1)"),
+    ("--count", "N", "random commands per test (200)"),
+    ("--random", "N", "instead of the tests: N random commands of all sorts, mixed"),
+    ("--supported", None, "with --random: until N commands were compared, not counting those that it does not have"),
+    ("--save", "FILE", "with --random: a command that fails is written there, for npu-replay"),
+    ("--exact", None, "floating point must agree bit for bit with the reference"),
+    ("--exact-sums", None, "so must sums and products; functions that isa.md lets a driver approximate need not"),
+    ("--list", None, "print the names of the tests"),
+)
 
 
 def add(commands) -> None:
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "driver-test",
+        run,
         help="run the conformance suite against a driver",
-        description="Runs the conformance suite against a driver. Further arguments go to the suite: try --help after "
-        "the driver's name.",
+        example="driver-test cmodel\ndriver-test ./libnpu_mychip.so:option=1 --filter MAP",
     )
     parser.add_argument("driver", help="a name (cmodel, template) or the path of a shared library, with :options")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the suite")
-    parser.set_defaults(run=run)
+    for name, takes, meaning in OPTIONS:
+        kind = {"metavar": takes} if takes else {"action": "store_true"}
+        parser.add_argument(name, help=meaning, **kind)
 
 
 def library_of(driver: str) -> str:
@@ -27,18 +45,32 @@ def library_of(driver: str) -> str:
         from torch_npu._info import built_drivers
 
         names = ", ".join(built_drivers())
-        raise FileNotFoundError(f"expected a driver's name ({names}) or the path of a shared library, got {name}")
+        raise UsageError(f"expected a driver's name ({names}) or the path of a shared library, got {name}")
     return f"{path}{colon}{options}"
 
 
-def run(options) -> int:
+def run(options) -> Outcome:
     suite = Path(__file__).parent.parent / "lib" / "npu-driver-test"
-    try:
-        driver = library_of(options.driver)
-    except FileNotFoundError as error:
-        print(error, file=sys.stderr)
-        return 2
+    driver = library_of(options.driver)
     if not suite.exists():
-        print(f"expected the suite at {suite}, found none: run make build", file=sys.stderr)
-        return 2
-    return subprocess.run([str(suite), driver, *options.arguments]).returncode
+        raise Failure(f"expected the suite at {suite}, found none: run make build")
+    command = [str(suite), driver]
+    for name, takes, _ in OPTIONS:
+        value = getattr(options, name.removeprefix("--").replace("-", "_"))
+        if value:
+            command += [name, value] if takes else [name]
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder) / "results.json"
+        # Each test is a line as it ends, on stdout (with --json, that is stderr by now).
+        sys.stdout.flush()
+        process = subprocess.Popen([*command, "--json", str(results)], stdout=subprocess.PIPE, text=True)
+        lines = []
+        for line in process.stdout:
+            lines.append(line.rstrip("\n"))
+            print(lines[-1], flush=True)
+        status = process.wait()
+        facts = json.loads(results.read_text()) if results.exists() else {"driver": driver, "output": lines}
+    if status not in (0, 1, 2):  # a signal: the driver took the suite down
+        facts["crashed"] = status
+        status = 1
+    return Outcome({**facts, "status": status}, status=status)

@@ -3,14 +3,19 @@
 import json
 from pathlib import Path
 
+from torch_npu.cli.command import Outcome, add_command
 from torch_npu.cli.doctor import COMMANDS
 from torch_npu.cli.table import table
 
 
 def add(commands) -> None:
-    parser = commands.add_parser("info", help="drivers, devices, memory, and what went wrong")
-    parser.add_argument("--json", action="store_true", help="for programs")
-    parser.set_defaults(run=run)
+    add_command(
+        commands,
+        "info",
+        run,
+        help="drivers, devices, memory, and what went wrong",
+        example="info\ninfo --json",
+    )
 
 
 DTYPES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".split()
@@ -58,6 +63,7 @@ def gather() -> dict:
             free, total = torch.npu.mem_get_info(index)
             facts = {"name": properties.name, "vendor": properties.vendor, "driver": properties.driver}
             facts |= {"units": properties.multi_processor_count, "free_memory": free, "total_memory": total}
+            facts |= {"peak_flops": properties.peak_flops, "peak_bandwidth": properties.peak_bandwidth}
             facts |= {"commands": list(properties.commands), "dtypes": native_dtypes(index), "error": ""}
         except RuntimeError as error:
             facts = {"name": "?", "vendor": "?", "driver": "?", "units": 0, "free_memory": 0, "total_memory": 0}
@@ -81,40 +87,41 @@ def gather() -> dict:
     }
 
 
-def run(options) -> int:
-    from torch_npu._info import wrapped
-
+def run(options) -> Outcome:
     facts = gather()
     failed = bool(facts["error"]) or not facts["devices"] or any(d["error"] for d in facts["devices"])
-    if options.json:
-        print(json.dumps(facts, indent=2))
-        return int(failed)
-    print(f"torch_npu {facts['torch_npu']}, built for torch {facts['built_for_torch']}, running on {facts['torch']}")
-    print(f"TORCH_NPU_DRIVER  {facts['TORCH_NPU_DRIVER']}")
-    print(f"libraries         {facts['libraries']}")
-    print(f"headers           {facts['headers']}")
-    print(f"drivers           {', '.join(facts['built_drivers']) or 'none'}")
-    for name, why in facts["left_out_drivers"].items():
-        print(f"left out          {name}: {why}")
+    return Outcome(facts, lambda: text(facts), int(failed))
+
+
+def text(facts: dict) -> str:
+    from torch_npu._info import wrapped
+
+    lines = [f"torch_npu {facts['torch_npu']}, built for torch {facts['built_for_torch']}, running on {facts['torch']}"]
+    lines.append(f"TORCH_NPU_DRIVER  {facts['TORCH_NPU_DRIVER']}")
+    lines.append(f"libraries         {facts['libraries']}")
+    lines.append(f"headers           {facts['headers']}")
+    lines.append(f"drivers           {', '.join(facts['built_drivers']) or 'none'}")
+    lines += [f"left out          {name}: {why}" for name, why in facts["left_out_drivers"].items()]
     rows = []
     for d in facts["devices"]:
-        if wrapped(d["driver"]):
-            d["driver"] += " (wraps another driver)"
+        driver = d["driver"] + (" (wraps another driver)" if wrapped(d["driver"]) else "")
         memory = f"{d['free_memory'] >> 20} of {d['total_memory'] >> 20} MiB free"
-        rows.append((d["device"], d["name"], d["driver"], d["units"], memory, " ".join(d["commands"]) or "none"))
+        rows.append((d["device"], d["name"], driver, d["units"], memory, " ".join(d["commands"]) or "none"))
     if rows:
-        print()
-        print(table(("device", "name", "driver", "units", "memory", "commands"), rows))
+        lines += ["", table(("device", "name", "driver", "units", "memory", "commands"), rows)]
     for d in facts["devices"]:
         if d["error"]:
-            print(f"\n{d['device']}: {d['error']}")
+            lines.append(f"\n{d['device']}: {d['error']}")
             continue
-        print(f"\n{d['device']} computes in {' '.join(d['dtypes']) or 'no type'}")
+        lines.append(f"\n{d['device']} computes in {' '.join(d['dtypes']) or 'no type'}")
+        if d["peak_flops"] and d["peak_bandwidth"]:
+            peak = f"{d['peak_flops'] / 1e9:.4g} GFLOP/s of float32 and {d['peak_bandwidth'] / 1e9:.4g} GB/s"
+            lines.append(f"{d['device']} announces {peak} at most")
         missing = d["missing_commands"] + d["missing_dtypes"]
         if missing:
-            print(f"{d['device']} leaves to the CPU: {' '.join(missing)}")
+            lines.append(f"{d['device']} leaves to the CPU: {' '.join(missing)}")
     if facts["error"]:
-        print(f"\n{facts['error']}")
+        lines.append(f"\n{facts['error']}")
     elif not rows:
-        print("\nno device: the drivers were loaded but have none")
-    return int(failed)
+        lines.append("\nno device: the drivers were loaded but have none")
+    return "\n".join(lines)

@@ -3,11 +3,16 @@
 import sys
 import time
 
+WIDTH = 30
+
 
 class Progress:
-    def __init__(self, total: int, quiet: bool = False):
+    """`lines`: without a terminal a line at every tenth of the work, for logs of what takes minutes."""
+
+    def __init__(self, total: int, quiet: bool = False, lines: bool = False):
         self.total, self.done = total, 0
         self.shown = not quiet and sys.stderr.isatty()
+        self.lines = lines and not quiet and not self.shown
         self.start = time.monotonic()
 
     def __enter__(self) -> "Progress":
@@ -15,16 +20,26 @@ class Progress:
 
     def step(self, text: str) -> None:
         """Work number `done` begins."""
+        share = self.done / max(self.total, 1)
         if self.shown:
-            share = self.done / self.total
             left = (time.monotonic() - self.start) * (1 / share - 1) if share else 0
-            bar = "#" * round(30 * share)
-            line = f"[{bar:30s}] {self.done}/{self.total}, {left:.0f} s left: {text}"
-            sys.stderr.write("\r" + line[:100].ljust(100))
+            time_left = f", {left:.0f} s left" if share else ""
+            bar = "█" * round(WIDTH * share)
+            sys.stderr.write(f"\r\x1b[K{bar:░<{WIDTH}} {f'{self.done}/{self.total}{time_left}: {text}'[:110]}")
             sys.stderr.flush()
+        elif self.lines and int(10 * (self.done - 1) / self.total) < int(10 * share):
+            print(f"{self.done}/{self.total}: {text}", file=sys.stderr, flush=True)
         self.done += 1
 
-    def __exit__(self, *_) -> None:
+    def note(self, text: str) -> None:
+        """A line that stays, above the bar."""
+        self._clear()
+        print(text, file=sys.stderr, flush=True)
+
+    def _clear(self) -> None:
         if self.shown:
-            sys.stderr.write("\r" + " " * 100 + "\r")
+            sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
+
+    def __exit__(self, *_) -> None:
+        self._clear()

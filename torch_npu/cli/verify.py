@@ -1,16 +1,19 @@
 """python -m torch_npu verify: a script on two devices in lock-step. Exit status 1 at the first difference."""
 
-import argparse
 import dataclasses
-import json
-import sys
 import traceback
 from pathlib import Path
 
+from torch_npu.cli import script
+from torch_npu.cli.command import Outcome, UsageError, add_command
+
 
 def add(commands) -> None:
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "verify",
+        run,
+        example="verify --device rtl examples/lenet_digits.py\nverify --device ./libnpu_mychip.so model.py",
         help="run a script on two devices in lock-step and find the first difference",
         description="Runs a script with every command on two drivers, and compares (docs/verification.md).",
     )
@@ -18,33 +21,24 @@ def add(commands) -> None:
     parser.add_argument("--device", default="rtl", help="the driver to verify (%(default)s)")
     parser.add_argument("--exact", choices=("yes", "split", "no"), help="float sums bit for bit (default: yes)")
     parser.add_argument("--out", default=".", metavar="FOLDER", help="where a reproduction is written (%(default)s)")
-    parser.add_argument("--json", metavar="FILE", help="write the report, for programs")
-    parser.add_argument("script")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the script")
-    parser.set_defaults(run=run)
+    script.add(parser)
 
 
-def run(options) -> int:
+def run(options) -> Outcome:
     from torch_npu import fallback, verification
-    from torch_npu.cli import script
 
     try:
         out = str(Path(options.out).resolve())
         spec = verification.lockstep_spec(options.reference, options.device, options.exact, out)
     except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
-    if problem := script.check(options.script, spec):
-        print(problem, file=sys.stderr)
-        return 2
+        raise UsageError(str(error)) from None
+    script.check(options.script, spec)
     status, error = script.run(options.script, options.arguments)
     report = verification.make_report(spec, error and error.__traceback__, fallback.report())
     if error and report.difference is None:
         traceback.print_exception(error)
-    print(report)
+    text = str(report)
     if status and report.ok:
-        print(f"the script itself failed (exit status {status})")
-    if options.json:
-        facts = {"ok": report.ok, **dataclasses.asdict(report)}
-        Path(options.json).write_text(json.dumps(facts, indent=2, default=str))
-    return int(bool(status) or not report.ok)
+        text += f"\nthe script itself failed (exit status {status})"
+    facts = {"ok": report.ok, **dataclasses.asdict(report), "script_status": status}
+    return Outcome(facts, text, int(bool(status) or not report.ok))

@@ -1,22 +1,23 @@
 """python -m torch_npu whatif: what a script would take on a chip that need not exist, and what holds it back."""
 
-import argparse
 import html
-import json
 import math
-import sys
 import time
-import traceback
 from pathlib import Path
 
+from torch_npu.cli import script
+from torch_npu.cli.command import Outcome, UsageError, add_command
 from torch_npu.cli.table import table
 
 COLORS = ("#023047", "#219ebc", "#fb8500", "#8ecae6", "#ffb703", "#6a994e", "#bc4749")
 
 
 def add(commands) -> None:
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "whatif",
+        run,
+        example="whatif examples/chip.toml examples/lenet_digits.py\nwhatif --sweep matrix.rows=16 chip.toml model.py",
         help="predict a script's time on a chip, and what to improve",
         description="Runs a script on the C model and computes what its commands would take on the chip of a text file "
         "(docs/whatif.md). Prints the bottleneck, the ops that take longest and what other sizes would give.",
@@ -26,11 +27,8 @@ def add(commands) -> None:
     )
     parser.add_argument("--plot", metavar="FILE.svg", help="draw the comparison")
     parser.add_argument("--top", type=int, default=12, help="ops to print (12)")
-    parser.add_argument("--json", action="store_true", help="for programs; the script's own output goes to stderr")
     parser.add_argument("chip", help="the chip's description: chip.toml")
-    parser.add_argument("script")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the script")
-    parser.set_defaults(run=run)
+    script.add(parser)
 
 
 def parse_sweep(texts: list[str]) -> list[tuple[str, list[float]]]:
@@ -44,78 +42,58 @@ def parse_sweep(texts: list[str]) -> list[tuple[str, list[float]]]:
     return out
 
 
-def run(options) -> int:
+def run(options) -> Outcome:
     from torch_npu import whatif
-    from torch_npu.cli import script
 
     try:
         chip = Path(options.chip).read_text()
         changes = parse_sweep(options.sweep) if options.sweep else whatif.usual_changes(chip)
-    except (OSError, ValueError) as error:
-        print(f"{options.chip}: {error}" if isinstance(error, OSError) else error, file=sys.stderr)
-        return 2
+    except OSError as error:
+        raise UsageError(f"{options.chip}: {error}") from None
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     if options.plot and not options.plot.endswith(".svg"):
-        print(f"expected a plot file ending in .svg, got {options.plot}", file=sys.stderr)
-        return 2
-    if problem := script.check(options.script, f"cmodel:chip=[{Path(options.chip).resolve()}]"):
-        print(problem, file=sys.stderr)
-        return 2
-    stdout, begin = sys.stdout, time.perf_counter()
-    if options.json:
-        sys.stdout = sys.stderr
-    try:
-        status, error = script.run(options.script, options.arguments)
-    finally:
-        sys.stdout = stdout
+        raise UsageError(f"expected a plot file ending in .svg, got {options.plot}")
+    script.check(options.script, f"cmodel:chip=[{Path(options.chip).resolve()}]")
+    begin = time.perf_counter()
+    status = script.run_loudly(options.script, options.arguments)
     wall = time.perf_counter() - begin
-    if error:
-        traceback.print_exception(error)
     facts = whatif.prediction()
     try:
         swept = whatif.sweep(chip, changes)
-    except ValueError as wrong:
-        print(wrong, file=sys.stderr)
-        return 2
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     if options.plot:
         title = f"{Path(options.script).name} on {facts['chip']}"
         Path(options.plot).write_text(svg(swept, whatif.flat(chip), whatif.milliseconds(facts), title))
-    if options.json:
-        print(json.dumps({**facts, "milliseconds": whatif.milliseconds(facts), "wall_seconds": wall, "sweep": swept}))
-    else:
-        show(facts, swept, wall, options.top)
-    return int(bool(status))
+    found = {**facts, "milliseconds": whatif.milliseconds(facts), "wall_seconds": wall, "sweep": swept}
+    return Outcome(found, text(facts, swept, wall, options.top), int(bool(status)))
 
 
-def show(facts: dict, swept: dict, wall: float, top: int) -> None:
+def text(facts: dict, swept: dict, wall: float, top: int) -> str:
     from torch_npu.whatif import PARTS, milliseconds
 
     total = facts["cycles"] or 1
-    print(
-        f"\n{facts['chip']}: {milliseconds(facts):.3f} ms for {facts['count']} commands at {facts['clock_mhz']:g} MHz"
-    )
-    print(f"(the C model and the script took {wall:.2f} s here)")
     shares = ", ".join(f"{part} {facts[part] / total:.0%}" for part in PARTS)
-    print(f"bottleneck: {facts['bound']} (of all cycles: {shares}; parts may run side by side)\n")
-    rows = sorted(facts["rows"], key=lambda row: -row["cycles"])
-    cells = [
-        (
-            row["op"] or "?",
-            row["kind"],
-            row["count"],
-            f"{row['cycles']:.0f}",
-            f"{row['cycles'] / total:.1%}",
-            row["bound"],
-        )
-        for row in rows[:top]
+    lines = [
+        f"\n{facts['chip']}: {milliseconds(facts):.3f} ms for {facts['count']} commands at {facts['clock_mhz']:g} MHz",
+        f"(the C model and the script took {wall:.2f} s here)",
+        f"bottleneck: {facts['bound']} (of all cycles: {shares}; parts may run side by side)\n",
     ]
-    print(table(("op", "command", "calls", "cycles", "share", "bound"), cells))
+    rows = sorted(facts["rows"], key=lambda row: -row["cycles"])
+    cells = []
+    for row in rows[:top]:
+        cycles = f"{row['cycles']:.0f}", f"{row['cycles'] / total:.1%}"
+        cells.append((row["op"] or "?", row["kind"], row["count"], *cycles, row["bound"]))
+    lines.append(table(("op", "command", "calls", "cycles", "share", "bound"), cells))
     if len(rows) > top:
         rest = sum(row["cycles"] for row in rows[top:])
-        print(f"... and {len(rows) - top} more with {rest / total:.1%}")
+        lines.append(f"... and {len(rows) - top} more with {rest / total:.1%}")
     if swept:
-        print("\nwith another")
+        lines.append("\nwith another")
     for key, pairs in swept.items():
-        print(f"  {key:20}", "   ".join(f"{value:g}: {ms:.3f} ms" for value, ms in pairs))
+        lines.append(f"  {key:20} " + "   ".join(f"{value:g}: {ms:.3f} ms" for value, ms in pairs))
+    return "\n".join(lines)
 
 
 def svg(swept: dict, own: dict, now: float, title: str) -> str:

@@ -23,9 +23,12 @@ class Run:
     results: list[Result]
     stale: list[Accepted] = field(default_factory=list)  # accepted failures that passed
 
+    def as_dict(self) -> dict[str, Any]:
+        return {"facts": self.facts, "results": [r.as_dict() for r in self.results]}
+
     def save(self, path: str) -> None:
         with open(path, "w") as file:
-            json.dump({"facts": self.facts, "results": [r.as_dict() for r in self.results]}, file, indent=1)
+            json.dump(self.as_dict(), file, indent=1)
 
     @classmethod
     def read(cls, path: str) -> Run:
