@@ -113,36 +113,24 @@ bool run_direct_rows(const Job& job, const Direct& direct) {
   bool streams = (rows * n) << out_log >= kStreamBytes;
   for (int i = 0; i < direct.args; ++i) streams &= args[i].view == kNone || args[i].ptr != out.ptr;
   parallel_for(rows, std::max<int64_t>(1, grain / n), [&](int64_t begin, int64_t end) {
-    int64_t offset[kMaxViews] = {}, point[NPU_MAX_RANK] = {};
-    space.add_offsets(begin * n, views, offset);
-    int64_t rest = begin;
-    for (int d = last - 1; d >= 0; --d) {
-      point[d] = rest % space.size[d];
-      rest /= space.size[d];
-    }
-    for (int64_t row = begin; row < end; ++row) {
+    RowWalk walk(space, last, views);
+    walk.start(begin, nullptr);
+    for (int64_t row = begin; row < end; ++row, walk.next()) {
       uint64_t value[3];
       const void* ptr[3] = {};
       for (int i = 0; i < direct.args; ++i) {
         const RowArg& arg = args[i];
-        ptr[i] = arg.view == kNone ? arg.ptr : arg.ptr + offset[arg.view] * (int64_t{1} << arg.log_size);
+        ptr[i] = arg.view == kNone ? arg.ptr : arg.ptr + walk.offset[arg.view] * (int64_t{1} << arg.log_size);
         if (arg.convert) {
           arg.convert(&value[i], ptr[i], 1);
           ptr[i] = &value[i];
         }
       }
-      char* to = out.ptr + offset[out_view] * (int64_t{1} << out_log);
+      char* to = out.ptr + walk.offset[out_view] * (int64_t{1} << out_log);
       if (streams)
         stream_row(k, kernel, to, out_log, ptr, args, n, uniform);
       else
         kernel(to, ptr[0], ptr[1], ptr[2], n, uniform);
-      for (int d = last - 1; d >= 0; --d) {
-        const bool more = ++point[d] < space.size[d];
-        const int64_t moved = more ? 1 : 1 - space.size[d];
-        for (int v = 0; v < views; ++v) offset[v] += moved * space.stride[d][v];
-        if (more) break;
-        point[d] = 0;
-      }
     }
     if (streams) stream_fence();
   });

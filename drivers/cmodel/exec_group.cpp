@@ -42,13 +42,6 @@ constexpr int64_t kAheadBytes = 4096;
 // Below this, a loop over a whole tile costs less than one per row, even if values per row or column are spread for it.
 constexpr int64_t kShortRow = 48;
 
-double total(const float* lanes) {
-  double sum[4] = {};
-  for (int i = 0; i < kLanes; i += 4)
-    for (int k = 0; k < 4; ++k) sum[k] += static_cast<double>(lanes[i + k]);
-  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
-}
-
 }  // namespace
 
 void run_group(Frame& f, const Group& group, const Tile& tile) {

@@ -1,4 +1,4 @@
-// How compiled loops are given what they read.
+// How compiled loops are given what they read, and what they have added up.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -27,6 +27,14 @@ struct alignas(64) Copies {
     std::memcpy(bytes, all, sizeof all);
   }
 };
+
+// The sum of a loop's sixteen chains.
+inline double total(const float* lanes) {
+  double sum[4] = {};
+  for (int i = 0; i < kLanes; i += 4)
+    for (int k = 0; k < 4; ++k) sum[k] += static_cast<double>(lanes[i + k]);
+  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
 
 // The part of a loop's Storage that says how this pointer's values lie in memory.
 inline uint64_t storage_bits(int dtype, int pointer) {

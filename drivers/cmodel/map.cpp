@@ -7,6 +7,7 @@
 #include "drivers/cmodel/direct.h"
 #include "drivers/cmodel/exec.h"
 #include "drivers/cmodel/pool.h"
+#include "drivers/cmodel/row_loops.h"
 #include "drivers/cmodel/scatter_split.h"
 
 namespace cmodel {
@@ -100,6 +101,38 @@ int first_store(const Plan& plan) {
   return kNone;
 }
 
+// Rows that lie dense in all operands, one call of each compiled loop per row. False: nothing was done.
+bool run_by_rows(const Job& job, const Plan& plan, const Space& space, FailureSink& sink) {
+  constexpr int64_t kShortestRow = 32, kTileRow = 128;  // shorter rows share tiles
+  const int last = space.rank - 1, views = static_cast<int>(plan.views.size());
+  if (plan.groups.empty() || plan.indexes || space.rank < 2 || space.total == 0) return false;
+  const int64_t cols = space.size[last], rows = space.total / cols;
+  if (cols < kShortestRow) return false;
+  RowView view[kMaxViews];
+  for (int v = 0; v < views; ++v) {
+    view[v] = {job.operands[plan.views[v].number].ptr, space.stride[last][v], false};
+    for (int d = 0; d < last; ++d) view[v].moves |= space.stride[d][v] != 0;
+  }
+  const auto ready = [&]() -> Frame& {
+    Frame& frame = prepare(job, sink);
+    if (!plan.invariants.empty()) hoist(frame);
+    return frame;
+  };
+  {
+    RowLoops loops(ready(), view, cols, false);
+    if (!loops.plan(plan.segments[0]) || (cols < kTileRow && !loops.only_loops())) return false;
+  }
+  const int64_t cost = std::max<int64_t>(plan.each_cost, 100) * cols;  // picoseconds per row
+  parallel_for(rows, std::max<int64_t>(1, 10'000'000 / cost), [&](int64_t begin, int64_t end) {
+    RowLoops loops(ready(), view, cols, false);
+    loops.plan(plan.segments[0]);
+    RowWalk walk(space, last, views);
+    walk.start(begin, nullptr);
+    for (int64_t r = begin; r < end; ++r, walk.next()) loops.run(walk.offset, 0, false);
+  });
+  return true;
+}
+
 }  // namespace
 
 bool run_map(const Job& given, Failure& failure) {
@@ -114,6 +147,9 @@ bool run_map(const Job& given, Failure& failure) {
   const int views = static_cast<int>(plan.views.size());
   const Segment& segment = plan.segments[0];
   FailureSink sink;
+  const uint64_t streams = streamed_operands(job);
+  if (!plan.stores_at && !job.command.choice && streams == 0 && run_by_rows(job, plan, space, sink))
+    return sink.finish(failure);
   const bool square = !plan.stores_at && runs_across(space, views);
   const int64_t long_row = plan.indexes ? 512 : 128;
   // Several rows with coordinates: most values are those of a row or a column, and take no part of the first cache.
@@ -132,7 +168,6 @@ bool run_map(const Job& given, Failure& failure) {
       run_tile(frame, segment.begin, segment.end, tile);
     }
   };
-  const uint64_t streams = streamed_operands(job);
   const int64_t cost = std::max<int64_t>(plan.each_cost, 100);  // picoseconds per point
   if (!plan.stores_at) {
     const int64_t grain = std::max<int64_t>(1, 10'000'000 / cost / std::max<int64_t>(tiling.points(), 1));

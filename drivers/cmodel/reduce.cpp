@@ -47,7 +47,7 @@ Reduce::Reduce(const Job& job, FailureSink& sink) : job_(job), plan_(*job.progra
 }
 
 void Reduce::run() {
-  if (kept_.total == 0) return;
+  if (kept_.total == 0 || run_by_loops()) return;
   const int64_t m = inner_.total;
   const int64_t cost = std::max<int64_t>(plan_.each_cost, 200) * std::max<int64_t>(m, 1);  // ps per row
   const int64_t rows_per_chunk = std::max<int64_t>(1, 10'000'000 / cost);

@@ -1,4 +1,5 @@
-// REDUCE. Rows are points of the kept dimensions; the folded dimensions are walked inside. Three ways:
+// REDUCE. Rows are points of the kept dimensions; the folded dimensions are walked inside. Four ways:
+//   loops:  rows that lie dense in memory, nothing but sums and plain folds: a loop per row and each segment;
 //   single: one row at a time, tiles inside the row (threads share the rows, or one row's tiles if rows are few);
 //   batch:  short rows, several in one tile;
 //   lanes:  many rows at once, one folded point at a time: column sums, pooling windows, folds of a few values.
@@ -70,6 +71,16 @@ class Reduce {
                    Acc* acc) const;
   // Rows first .. first + rows, neighbours in the last kept dimension, in one tile of rows x m.
   void run_batch(Frame& f, int64_t first, int64_t rows);
+
+  // -- loops (reduce_loops.cpp) --
+  // False: nothing was done.
+  bool run_by_loops();
+  struct Loops;
+  bool plan_loops(Frame& f, Loops& loops) const;
+  // Rows first .. first + rows, neighbours in the last kept dimension, segment by segment.
+  void run_loops(Frame& f, Loops& loops, int64_t first, int64_t rows) const;
+  // Does the segment fold what it loads, of which the last folded dimension lies dense?
+  bool folds_pieces(const Segment& segment) const;
 
   // -- lanes (reduce_lanes.cpp) --
   // Can the lanes of this tile be folded straight from memory, many folded points in one call?

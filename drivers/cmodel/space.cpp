@@ -54,6 +54,15 @@ void Space::add_offsets(int64_t index, int views, int64_t* out) const {
   }
 }
 
+void RowWalk::start(int64_t index, const int64_t* base) {
+  for (int v = 0; v < views_; ++v) offset[v] = base ? base[v] : 0;
+  for (int d = dims_ - 1; d >= 0; --d) {
+    point_[d] = index % space_.size[d];
+    index /= space_.size[d];
+    for (int v = 0; v < views_; ++v) offset[v] += point_[d] * space_.stride[d][v];
+  }
+}
+
 Tiling::Tiling(const Space& space, int views, int64_t block, bool square, int64_t long_row)
     : space_(space), views_(views) {
   const int rank = space.rank;

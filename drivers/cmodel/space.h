@@ -50,4 +50,27 @@ class Tiling {
   int64_t row_tiles_ = 1, col_tiles_ = 1, count_ = 1;
 };
 
+// The points of a space's first `dims` dimensions, one after the other.
+class RowWalk {
+ public:
+  RowWalk(const Space& space, int dims, int views) : space_(space), dims_(dims), views_(views) {}
+  // Point `index` of them; `base`: what is added to the offsets, or null.
+  void start(int64_t index, const int64_t* base);
+  void next() {
+    for (int d = dims_ - 1; d >= 0; --d) {
+      const bool more = ++point_[d] < space_.size[d];
+      const int64_t moved = more ? 1 : 1 - space_.size[d];
+      for (int v = 0; v < views_; ++v) offset[v] += moved * space_.stride[d][v];
+      if (more) return;
+      point_[d] = 0;
+    }
+  }
+  int64_t offset[kMaxViews];  // in elements, by view
+
+ private:
+  const Space& space_;
+  int dims_, views_;
+  int64_t point_[NPU_MAX_RANK];
+};
+
 }  // namespace cmodel

@@ -1,0 +1,120 @@
+// REDUCE of rows that lie dense in memory, by a compiled loop per segment and row. What rows compute between the
+// segments is computed for several rows at once.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "drivers/cmodel/pool.h"
+#include "drivers/cmodel/reduce.h"
+#include "drivers/cmodel/row_loops.h"
+
+namespace cmodel {
+namespace {
+
+constexpr int64_t kShortestPiece = 16;  // of the last folded dimension: one vector
+constexpr int64_t kShortestFold = 64;   // the same for a call of a fold's kernel
+constexpr int64_t kPoints = 1 << 14;    // of several rows, which stay in the second cache from segment to segment
+constexpr int64_t kMostRows = 64;
+
+}  // namespace
+
+// By segment: how it is run. One for each thread.
+struct Reduce::Loops {
+  RowView view[kMaxViews];
+  std::vector<std::unique_ptr<RowLoops>> loops;  // null: folds_pieces(), or no each segment
+};
+
+bool Reduce::folds_pieces(const Segment& segment) const {
+  if (segment.plain_load == kNone || segment.plain_index != kNone) return false;
+  const Op& load = plan_.ops[segment.plain_load];
+  const Operand& operand = job_.operands[load.imm];
+  return !operand.immediate && operand.dtype == load.dtype && inner_.stride[inner_.rank - 1][load.view] == 1 &&
+         inner_.size[inner_.rank - 1] >= kShortestFold;
+}
+
+bool Reduce::plan_loops(Frame& f, Loops& loops) const {
+  const int last = inner_.rank - 1;
+  for (int v = 0; v < views_; ++v) {
+    if (plan_.views[v].kind != View::kOperand) return false;
+    loops.view[v] = {job_.operands[plan_.views[v].number].ptr, inner_.stride[last][v], true};
+  }
+  for (const Segment& segment : plan_.segments) {
+    loops.loops.emplace_back();
+    if (segment.kind == NPU_SEGMENT_COMBINE) return false;
+    if (segment.kind == NPU_SEGMENT_ROW || folds_pieces(segment)) continue;
+    loops.loops.back() = std::make_unique<RowLoops>(f, loops.view, inner_.size[last], true);
+    if (!loops.loops.back()->plan(segment)) return false;
+  }
+  return true;
+}
+
+bool Reduce::run_by_loops() {
+  if (kept_.rank == 0 || inner_.rank == 0 || streams_ != 0) return false;
+  if (inner_.size[inner_.rank - 1] < kShortestPiece || inner_.total * kept_.total >= kFarPoints) return false;
+  if (kept_.total < 2 * pool_threads()) return false;
+  {
+    Loops loops;
+    if (!plan_loops(frame(), loops)) return false;
+  }
+  const int64_t last = kept_.size[kept_.rank - 1];
+  const int64_t most = std::min(last, std::clamp<int64_t>(kPoints / inner_.total, 1, kMostRows));
+  const int64_t per_outer = (last + most - 1) / most;
+  const int64_t cost = std::max<int64_t>(plan_.each_cost, 200) * inner_.total * most;  // picoseconds
+  parallel_for(kept_.total / last * per_outer, std::max<int64_t>(1, 10'000'000 / cost),
+               [&](int64_t begin, int64_t end) {
+                 Frame& f = frame();
+                 Loops loops;
+                 plan_loops(f, loops);
+                 for (int64_t i = begin; i < end; ++i) {
+                   const int64_t first = i % per_outer * most;
+                   run_loops(f, loops, i / per_outer * last + first, std::min(most, last - first));
+                 }
+               });
+  return true;
+}
+
+void Reduce::run_loops(Frame& f, Loops& loops, int64_t first, int64_t rows) const {
+  Tile tile;  // of the rows' own values
+  std::memset(tile.offset, 0, sizeof(int64_t) * static_cast<size_t>(views_));
+  kept_.add_offsets(first, views_, tile.offset);
+  tile.cols = tile.n = rows;
+  tile.row_stride = kZeroStrides;
+  tile.col_stride = kept_.stride[kept_.rank - 1];
+  tile.position = first;
+  const int last = inner_.rank - 1;
+  const int64_t cols = inner_.size[last], pieces = inner_.total / cols;
+  for (size_t s = 0; s < plan_.segments.size(); ++s) {
+    const Segment& segment = plan_.segments[s];
+    if (segment.kind == NPU_SEGMENT_ROW) {
+      run_tile(f, segment.begin, segment.end, tile);
+      continue;
+    }
+    RowLoops* loop = loops.loops[s].get();
+    char* members[NPU_MAX_FOLDS][NPU_MAX_TUPLE];
+    int slot = 0;
+    for (size_t k = 0; k < segment.folds.size(); ++k) {
+      for (int j = 0; j < segment.folds[k].members; ++j) members[k][j] = result(f, s, slot + j);
+      slot += segment.folds[k].members + 1;
+    }
+    int64_t base[kMaxViews];
+    std::memcpy(base, tile.offset, sizeof(int64_t) * static_cast<size_t>(views_));
+    for (int64_t r = 0; r < rows; ++r) {
+      Acc acc[NPU_MAX_FOLDS];
+      for (size_t k = 0; k < segment.folds.size(); ++k) begin(segment.folds[k], acc[k]);
+      RowWalk walk(inner_, last, views_);
+      walk.start(0, base);
+      for (int64_t p = 0; p < pieces; ++p, walk.next())
+        if (loop)
+          loop->run(walk.offset, r, p > 0);
+        else
+          accumulate_plain(*f.k, segment.folds[0], acc[0], plain_values(segment, walk.offset), cols);
+      if (loop) loop->take_sums(segment, acc);
+      for (size_t k = 0; k < segment.folds.size(); ++k) finish(segment.folds[k], acc[k], members[k], r);
+      for (int v = 0; v < views_; ++v) base[v] += tile.col_stride[v];
+    }
+    for (size_t k = 0; k < segment.folds.size(); ++k) publish(f, segment.folds[k], members[k], rows == 1);
+  }
+}
+
+}  // namespace cmodel

@@ -1,0 +1,132 @@
+// An each segment over rows that lie dense in memory: which kernel or compiled loop reads and writes where is found out
+// once, and from row to row only pointers move. Tiles would ask for each of them, which for rows of 32 to 256 values
+// takes several times as long as the work.
+#pragma once
+#include "drivers/cmodel/exec.h"
+#include "drivers/cmodel/fold.h"
+#include "drivers/cmodel/loop_inputs.h"
+
+namespace cmodel {
+
+// Where the rows of a view lie.
+struct RowView {
+  char* first = nullptr;  // the first point of the first row
+  int64_t along = 0;      // elements from point to point of a row
+  bool moves = true;      // from row to row
+};
+
+class RowLoops {
+ public:
+  // `views` of the plan; rows have `cols` points. With `folds`, compiled loops add up what the segment folds.
+  RowLoops(Frame& frame, const RowView* views, int64_t cols, bool folds)
+      : f_(frame), views_(views), cols_(cols), folds_(folds) {}
+
+  // False: the segment has something that rows do not do (masks, computed addresses, strides within a row, other folds
+  // than sums); nothing was done then.
+  bool plan(const Segment& segment);
+  // Nothing but compiled loops runs: worth it for short rows, too.
+  bool only_loops() const { return count_ == loops_; }
+
+  // The row whose views lie `offset` elements behind their first ones. `number`: which of the values that other
+  // segments have computed for rows. `again`: it has the number of the last one, so that these values are at hand.
+  void run(const int64_t* offset, int64_t number, bool again);
+
+  // What was added up since the last call, in the order of the segment's folds.
+  void take_sums(const Segment& segment, Acc* acc);
+
+ private:
+  static constexpr int kActions = 12, kLoops = 3;
+  static constexpr size_t kMost = 128;       // instructions: what has more is no shorter for being planned
+  static constexpr int64_t kPiece = kBlock;  // points of a row at once: what slots hold, and sums keep accurate
+
+  // A value along the current row.
+  struct Line {
+    char* at = nullptr;
+    int32_t size = 0;       // bytes of an element in memory, where the row's offset says which; 0: `at` is all
+    int16_t view = 0;       // whose offset
+    int16_t value = kNone;  // of another segment: one for each row
+    bool uniform = false;   // one value for the row
+    bool changes = false;   // which is another one for another row
+    bool computed = false;  // by an action
+    uint8_t stored = 0;     // NPU_BF16 or NPU_F16: an F32 value as it lies in memory, for compiled loops
+  };
+
+  struct Loop {
+    const Code* code;
+    int pointers;
+    Line line[kLoopPointers];
+    LoopArguments args;
+    Copies copies[kLoopPointers];
+    const char* copied[kLoopPointers];
+    const std::vector<int>* folds;  // null: none
+    // The chains of several pieces, and how many points they hold; then what they came to.
+    alignas(64) float chains[NPU_MAX_FOLDS][kLanes];
+    int64_t points;
+    double sums[NPU_MAX_FOLDS];
+  };
+
+  // What is done for each row: one of the four.
+  struct Action {
+    Kernel kernel = nullptr;
+    Convert convert = nullptr;
+    Loop* loop = nullptr;
+    bool normalizes = false;
+    Line out, in[5];
+    unsigned uniform = 0;
+    bool one = false;  // one value for the row
+  };
+
+  char* at(const Line& line, const int64_t* offset, int64_t number, int64_t col) const {
+    if (line.value != kNone) {
+      const Ref& ref = f_.val[line.value];
+      return ref.ptr + (ref.uniform ? 0 : number * 4);
+    }
+    if (line.size == 0) return line.at;
+    return line.at + (offset[line.view] + (line.uniform ? 0 : col)) * line.size;
+  }
+  static void settle(Loop& loop);
+  void run_loop(Loop& loop, const int64_t* offset, int64_t number, int64_t col, int64_t n, bool again) const;
+  bool add(int i, const Op& op);
+  bool add_load(int i, const Op& op);
+  bool add_kernel(int i, const Op& op);
+  bool add_normalize(int i, const Op& op);
+  bool add_loop(const Group& group);
+  bool add_store(const Op& op);
+  // The value of an instruction, which may be one of another segment.
+  bool find(int id, Line& line) const;
+  // Where the value of `op` goes: to the memory of its store, if that takes it as it is, or to its slot.
+  Line target(const Op& op, bool loop) const;
+  Action* next() { return count_ < kActions ? &(action_[count_++] = Action()) : nullptr; }
+  Line in_memory(const Op& op, const Operand& operand) const {
+    const RowView& view = views_[op.view];
+    Line line;
+    line.at = view.first;
+    line.size = 1 << log_size_of(operand.dtype);
+    line.view = op.view;
+    line.uniform = line.changes = view.along == 0;
+    return line;
+  }
+  Line in_slot(const Op& op) const {
+    Line line;
+    line.at = f_.slot(op.slot);
+    return line;
+  }
+  static Line constant(char* at) {
+    Line line;
+    line.at = at;
+    line.uniform = true;
+    return line;
+  }
+
+  Frame& f_;
+  const RowView* views_;
+  int64_t cols_;
+  bool folds_;
+  const Segment* segment_ = nullptr;
+  Line line_[kMost];
+  Action action_[kActions];
+  Loop loop_[kLoops];
+  int count_ = 0, loops_ = 0;
+};
+
+}  // namespace cmodel
