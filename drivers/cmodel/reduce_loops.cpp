@@ -14,6 +14,7 @@ namespace {
 
 constexpr int64_t kShortestPiece = 16;  // of the last folded dimension: one vector
 constexpr int64_t kShortestFold = 64;   // the same for a call of a fold's kernel
+constexpr int64_t kShortestRow = 256;   // shorter ones share tiles
 constexpr int64_t kPoints = 1 << 14;    // of several rows, which stay in the second cache from segment to segment
 constexpr int64_t kMostRows = 64;
 
@@ -52,7 +53,7 @@ bool Reduce::plan_loops(Frame& f, Loops& loops) const {
 bool Reduce::run_by_loops() {
   if (kept_.rank == 0 || inner_.rank == 0 || streams_ != 0) return false;
   if (inner_.size[inner_.rank - 1] < kShortestPiece || inner_.total * kept_.total >= kFarPoints) return false;
-  if (kept_.total < 2 * pool_threads()) return false;
+  if (kept_.total < 2 * pool_threads() || (inner_.rank == 1 && inner_.total < kShortestRow)) return false;
   {
     Loops loops;
     if (!plan_loops(frame(), loops)) return false;
