@@ -5,6 +5,7 @@ value are worth storing that the rule would not store."""
 
 import functools
 
+import torch
 from torch._inductor import ir
 from torch._inductor.virtualized import V
 
@@ -17,11 +18,41 @@ HEAVY = frozenset(
 )
 
 
+# Nodes that _meet() looks at: derivatives are shorter.
+NEAR = 12
+
+
 def _is_worth_storing(data) -> bool:
     used = data.inner_fn_opcount().used_ops
-    if not HEAVY.isdisjoint(used) or "indirect_indexing" in used:
+    if "indirect_indexing" in used:
         return True
+    if not HEAVY.isdisjoint(used):
+        return not _meet(V.graph.current_node)
     return isinstance(data, ir.Pointwise) and any(_is_epilogue(data, name) for name in data.get_read_names())
+
+
+def _meet(node) -> bool:
+    """Do all uses of a value meet in one element by element result, as those of sigmoid in the gradient of silu do? A
+    program computes the value once then, and nobody has to store it."""
+    if node is None or not _same_points(node, node):
+        return False
+    place = {n: k for k, n in enumerate(node.graph.nodes)}
+    ahead = set(node.users)
+    for _ in range(NEAR):
+        if not all(_same_points(n, node) for n in ahead):
+            return False
+        if len(ahead) == 1:
+            return True
+        first = min(ahead, key=place.__getitem__)
+        ahead = (ahead - {first}) | set(first.users)
+    return False
+
+
+def _same_points(node, like) -> bool:
+    value, other = node.meta.get("val"), like.meta.get("val")
+    if not isinstance(value, torch.Tensor) or node.op != "call_function" or value.shape != other.shape:
+        return False
+    return node is like or torch.Tag.pointwise in getattr(node.target, "tags", ())
 
 
 def _is_epilogue(data, name: str) -> bool:
