@@ -208,10 +208,25 @@ def test_the_gradient_of_a_batch_norm_walks_its_rows_twice():
     assert kernel.count("each:") == 2 and kernel.count("fold sum") == 2, kernel
 
 
-def test_pooling_over_a_border_keeps_its_op_where_positions_are_wanted():
+@pytest.mark.parametrize("special", [None, float("nan"), float("-inf")])
+def test_pooling_over_a_border_with_positions(special):
+    image = torch.randn(2, 3, 9, 13)
+    if special is not None:
+        image[:, 1] = float("-inf")
+        image[0, image[0] > 0.5] = special
+
+    def pooled(*window, kernels, positions=True):
+        same = {"rtol": 0, "atol": 0, "equal_nan": True}
+        check(lambda x: F.max_pool2d(x, *window, return_indices=positions), image, kernels=kernels, tolerance=same)
+
+    for window in ((3, 2, 1), (2, 2, 1, 1, True), ((3, 5), (1, 3), (1, 2))):
+        pooled(*window, kernels=2)
+    pooled(3, 2, 1, 2, kernels=0)  # with holes: the op
+    pooled(3, 2, 1, kernels=1, positions=False)
+
+
+def test_gradient_of_pooling():
     image = torch.randn(2, 3, 9, 9)
-    check(lambda x: F.max_pool2d(x, 3, 2, 1), image, kernels=1)
-    check(lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), image, kernels=0)
 
     def gradient(pad):
         x = image.npu().requires_grad_()
