@@ -32,6 +32,7 @@ __all__ = [
     "optimize_lora",
     "quantization",
     "report",
+    "sanitizer",
     "verify",
     "whatif",
 ]
@@ -86,6 +87,7 @@ def __getattr__(name: str):
         "npu",
         "optim",
         "quantization",
+        "sanitizer",
         "testing",
         "whatif",
     ):

@@ -17,6 +17,7 @@
 #include "csrc/aten/storage.h"
 #include "csrc/core/debug.h"
 #include "csrc/core/device.h"
+#include "csrc/core/sanitizer/sanitizer.h"
 
 namespace torch_npu {
 namespace {
@@ -163,6 +164,8 @@ class HostCall {
       const int64_t bytes = std::max<int64_t>(group.high - group.low, 0);
       group.host = c10::Storage(c10::Storage::use_byte_size_t(), bytes, c10::GetAllocator(c10::kCPU), true);
       if (bytes > 0 && storage->data() != nullptr) {
+        sanitizer::Elements read;
+        if (sanitizer::is_on()) add_elements_read(read, storage);
         read_bytes(storage->device().index(), group.host.mutable_data(),
                    address_of(static_cast<const char*>(storage->data()) + group.low), bytes);
       }
@@ -186,6 +189,15 @@ class HostCall {
       set_bits_like(image, tensor);
       if (tensor.requires_grad()) image.set_requires_grad(true);
     }
+  }
+
+  // What the op surely uses of a storage: arguments that it does not write. Of the others it may only want the shape.
+  void add_elements_read(sanitizer::Elements& read, const c10::StorageImpl* storage) const {
+    for_each_tensor([&](size_t argument, const at::Tensor& tensor) {
+      if (!tensor.defined() || !tensor.is_privateuseone() || !is_plain_layout(tensor) || is_written(argument)) return;
+      if (tensor.storage().unsafeGetStorageImpl() != storage) return;
+      read.add(tensor.const_data_ptr(), tensor.sizes(), tensor.strides(), tensor.element_size());
+    });
   }
 
   const at::Tensor& image_of(const at::Tensor& tensor) const {

@@ -6,6 +6,7 @@
 
 #include "csrc/core/capture.h"
 #include "csrc/core/host_allocator.h"
+#include "csrc/core/sanitizer/sanitizer.h"
 #include "csrc/core/stream.h"
 
 namespace torch_npu {
@@ -78,8 +79,13 @@ void set_bits_like(const at::Tensor& tensor, const at::Tensor& like) {
   }
 }
 
-at::Tensor read_to_host(const at::Tensor& tensor) {
+namespace {
+
+// `whole`: what lies between the elements is wanted, and not the elements.
+at::Tensor read_span(const at::Tensor& tensor, bool whole) {
   const int64_t elements = extent(tensor);
+  sanitizer::Elements only;
+  if (!whole) only.add(tensor.const_data_ptr(), tensor.sizes(), tensor.strides(), tensor.element_size());
   at::Tensor flat(at::detail::empty_cpu({elements}, tensor.scalar_type()));
   read_bytes(tensor.device().index(), flat.mutable_data_ptr(), address_of(tensor.const_data_ptr()),
              static_cast<uint64_t>(elements) * tensor.element_size());
@@ -88,15 +94,23 @@ at::Tensor read_to_host(const at::Tensor& tensor) {
   return host;
 }
 
+}  // namespace
+
+at::Tensor read_to_host(const at::Tensor& tensor) {
+  return read_span(tensor, false);
+}
+
 void write_from_host(const at::Tensor& tensor, const at::Tensor& host) {
   at::Tensor image;
   if (tensor.is_non_overlapping_and_dense()) {
     image = at::Tensor(at::detail::empty_strided_cpu(tensor.sizes(), tensor.strides(), tensor.scalar_type()));
     set_bits_like(image, tensor);
   } else {
-    image = read_to_host(tensor);  // what lies between the elements must survive
+    image = read_span(tensor, true);  // what lies between the elements must survive
   }
   image.copy_(host);
+  sanitizer::Elements only;
+  only.add(tensor.const_data_ptr(), tensor.sizes(), tensor.strides(), tensor.element_size());
   write_bytes(tensor.device().index(), address_of(tensor.mutable_data_ptr()), image.const_data_ptr(),
               static_cast<uint64_t>(extent(tensor)) * tensor.element_size());
 }

@@ -12,6 +12,8 @@
 #include "csrc/core/launch.h"
 #include "csrc/core/memory_history.h"
 #include "csrc/core/oom.h"
+#include "csrc/core/quarantine.h"
+#include "csrc/core/sanitizer/sanitizer.h"
 #include "csrc/core/stream.h"
 #include "csrc/core/thread_state.h"
 
@@ -81,20 +83,20 @@ c10::Device npu(int index) {
                               describe_out_of_memory(opened_device(index), why));
 }
 
-[[gnu::noinline]] void record_free(const Block& block) {
-  const history::Scope scope;
+[[gnu::noinline]] void tell_of_free(const Block& block) {
   const auto device = static_cast<c10::DeviceIndex>(block.pool->core->tag());
-  history::freed(device, block.addr, block.requested, block.pool->stream, !block.uses.empty());
+  if (history::is_on()) {
+    const history::Scope scope;
+    history::freed(device, block.addr, block.requested, block.pool->stream, !block.uses.empty());
+  }
+  if (sanitizer::is_on()) {
+    sanitizer::Freed freed{block.addr, block.pool->stream, block.pool->is_private, {}};
+    for (const caching::StreamUse& use : block.uses) freed.passed.push_back(use.stream);
+    sanitizer::freed(device, freed);
+  }
 }
 
-void delete_block(void* context) {
-  if (is_in_bad_fork()) [[unlikely]] {
-    return;  // the parent's memory
-  }
-  auto* block = static_cast<Block*>(context);
-  if (history::is_on()) [[unlikely]] {
-    record_free(*block);
-  }
+void give_back(Block* block) {
   if (c10::memoryProfilingEnabled()) [[unlikely]] {
     const auto size = static_cast<int64_t>(block->size);
     const npu_addr addr = block->addr;
@@ -107,16 +109,39 @@ void delete_block(void* context) {
   block->pool->core->free(block);
 }
 
-[[gnu::noinline]] Block* allocate_recorded(c10::DeviceIndex index, size_t size) {
+void delete_block(void* context) {
+  if (is_in_bad_fork()) [[unlikely]] {
+    return;  // the parent's memory
+  }
+  auto* block = static_cast<Block*>(context);
+  if (memory_watch()) [[unlikely]] {
+    tell_of_free(*block);
+    if (sanitizer::is_on()) {
+      for (Block* done : quarantine(block)) give_back(done);
+      return;
+    }
+  }
+  give_back(block);
+}
+
+[[gnu::noinline]] Block* allocate_watched(c10::DeviceIndex index, size_t size) {
   const history::Scope scope;
+  const bool sanitizes = sanitizer::is_on();
   npu_stream* stream = current_handle(index);
+  if (sanitizes) sanitizer::allocates(index, stream);
   caching::OutOfMemory why;
-  Block* block = g_cores[index]->allocate(stream, size, &why);
+  const size_t wanted = size + (sanitizes ? sanitizer::kGap : 0);
+  Block* block = g_cores[index]->allocate(stream, wanted, &why);
+  if (!block && sanitizes) {
+    empty_quarantine();
+    block = g_cores[index]->allocate(stream, wanted, &why);
+  }
   if (!block) {
-    history::out_of_memory(index, size, why.device_free, stream);
+    if (history::is_on()) history::out_of_memory(index, size, why.device_free, stream);
     fail(index, why);
   }
-  history::allocated(index, block->addr, size, stream);
+  if (history::is_on()) history::allocated(index, block->addr, size, stream);
+  if (sanitizes) sanitizer::allocated(index, block->addr, size, stream, block->pool->is_private);
   return block;
 }
 
@@ -126,8 +151,8 @@ Block* allocate_block(c10::DeviceIndex index, size_t size) {
   }
   TORCH_CHECK_WITH(OutOfMemoryError, size < (uint64_t{1} << 60), "expected a tensor that fits into memory, got one of ",
                    size, " bytes");
-  if (history::is_on()) [[unlikely]] {
-    return allocate_recorded(index, size);
+  if (memory_watch()) [[unlikely]] {
+    return allocate_watched(index, size);
   }
   caching::OutOfMemory why;
   Block* block = g_cores[index]->allocate(current_handle(index), size, &why);
@@ -275,6 +300,10 @@ c10::DeviceIndex device_of_pointer(const void* ptr) noexcept {
   return -1;
 }
 
+bool is_cached_memory(c10::DeviceIndex index, npu_addr addr) noexcept {
+  return is_opened(index) && g_cores[index]->has_segment_at(addr);
+}
+
 caching::Stats memory_stats(c10::DeviceIndex index) {
   check_index(index);
   return is_opened(index) ? g_cores[index]->stats() : caching::Stats{};
@@ -297,6 +326,7 @@ std::vector<caching::SegmentInfo> memory_snapshot(c10::DeviceIndex index) {
 
 void empty_cache() {
   const history::Scope scope;
+  if (sanitizer::is_on()) empty_quarantine();
   for (c10::DeviceIndex index = 0; index < kMaxDevices; ++index) {
     if (is_opened(index)) g_cores[index]->empty_cache();
   }

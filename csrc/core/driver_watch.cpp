@@ -8,7 +8,10 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
+
+#include "support/program.h"
 
 namespace torch_npu {
 namespace {
@@ -25,7 +28,7 @@ namespace {
 // clang-format on
 
 constexpr int kMaxTables = 16;  // different drivers in one process
-constexpr int kMaxWatchers = 3;
+constexpr int kMaxWatchers = 4;
 
 struct Tables {
   std::mutex mutex;
@@ -42,8 +45,33 @@ Tables& tables() {
 
 std::array<std::atomic<DriverWatcher*>, kMaxWatchers> g_watchers{};
 
-// Arguments by their types. Of two numbers the first is an address and the second a size; memory_alloc, host_alloc and
-// range_reserve have a size alone, which the entry's own line below corrects.
+// Programs are kept by those who watch from the beginning and by those who begin later, so all of them are kept. Making
+// one is slow and rare.
+struct Programs {
+  std::mutex mutex;
+  std::unordered_map<const npu_program*, std::shared_ptr<const npu::Program>> all;
+};
+
+Programs& programs() {
+  static auto* programs = new Programs;
+  return *programs;
+}
+
+// After a success of an entry with these arguments: program_create and program_destroy, and nothing for all others.
+void keep_program(npu_device*, const npu_program_desc* desc, npu_program** made) {
+  auto copy = std::make_shared<const npu::Program>(npu::Program::copy_of(*desc));
+  std::lock_guard lock(programs().mutex);
+  programs().all[*made] = std::move(copy);
+}
+void keep_program(npu_program* destroyed) {
+  std::lock_guard lock(programs().mutex);
+  programs().all.erase(destroyed);
+}
+template <class... Args>
+void keep_program(Args...) {}
+
+// Arguments by their types. Of numbers the first is an address, the last a size and one between them the source of a
+// copy; memory_alloc, host_alloc and range_reserve have a size alone, which the entry's own line below corrects.
 void note(DriverCall& call, npu_device* device) {
   call.device = device;
 }
@@ -60,7 +88,17 @@ void note(DriverCall& call, const npu_program_desc* program) {
   call.program = program;
 }
 void note(DriverCall& call, uint64_t number) {
+  if (call.size) call.source = call.size;
   (call.addr ? call.size : call.addr) = number;
+}
+void note(DriverCall& call, const void* host) {
+  call.host = host;
+}
+void note(DriverCall& call, void* host) {
+  call.host = host;
+}
+void note(DriverCall& call, uint32_t flags) {
+  call.flags = flags;
 }
 void note(DriverCall& call, npu_addr* result) {
   call.result = result;
@@ -94,20 +132,27 @@ struct Hop<Table, Entry, R (*npu_driver::*)(Args...)> {
     const npu_driver* api = tables().originals[Table];
     const DriverCall call = describe(name, api, args...);
     std::array<std::pair<DriverWatcher*, uint64_t>, kMaxWatchers> seen{};
-    for (int k = 0; k < kMaxWatchers; ++k) {
-      DriverWatcher* watcher = g_watchers[k].load(std::memory_order_acquire);
-      if (watcher) seen[k] = {watcher, watcher->started(call)};
-    }
     const auto finish = [&](npu_status status) {
       for (const auto& [watcher, number] : seen) {
         if (watcher) watcher->finished(call, status, number);
       }
     };
+    try {
+      for (int k = 0; k < kMaxWatchers; ++k) {
+        DriverWatcher* watcher = g_watchers[k].load(std::memory_order_acquire);
+        if (watcher) seen[k] = {watcher, watcher->started(call)};
+      }
+    } catch (...) {
+      finish(NPU_ERROR_INVALID);
+      throw;
+    }
     if constexpr (std::is_void_v<R>) {
+      keep_program(args...);  // before: another program may get the handle at once
       (api->*Entry)(args...);
       finish(NPU_OK);
     } else {
       const R status = (api->*Entry)(args...);
+      if (status == NPU_OK) keep_program(args...);
       finish(status);
       return status;
     }
@@ -131,6 +176,9 @@ void set_hops(bool on) {
     if (original->entry) put(copy.entry, on ? &Through::call : original->entry);  \
   }
   FOR_EACH_ENTRY(SET)
+  on = true;  // programs are always kept
+  SET(program_create)
+  SET(program_destroy)
 #undef SET
 }
 
@@ -156,7 +204,7 @@ void set_all_hops() {
 void add_watcher(DriverWatcher* watcher) {
   std::lock_guard lock(tables().mutex);
   auto* const free = std::find(g_watchers.begin(), g_watchers.end(), nullptr);
-  if (free == g_watchers.end()) throw std::logic_error("expected at most three watchers of drivers, got one more");
+  if (free == g_watchers.end()) throw std::logic_error("expected at most four watchers of drivers, got one more");
   free->store(watcher, std::memory_order_release);
   set_all_hops();
 }
@@ -185,6 +233,12 @@ const npu_driver* watchable(const npu_driver* driver) {
   all.count = table + 1;
   set_all_hops();
   return &all.copies[table];
+}
+
+std::shared_ptr<const npu::Program> program_of(const npu_program* handle) {
+  std::lock_guard lock(programs().mutex);
+  const auto found = programs().all.find(handle);
+  return found == programs().all.end() ? nullptr : found->second;
 }
 
 const npu_driver* own_table(const npu_driver* copy) {

@@ -12,6 +12,7 @@
 #include "csrc/core/generator.h"
 #include "csrc/core/internal.h"
 #include "csrc/core/launch.h"
+#include "csrc/core/sanitizer/sanitizer.h"
 #include "csrc/core/stream.h"
 #include "csrc/core/thread_state.h"
 
@@ -338,6 +339,7 @@ void Graph::replay() {
   npu_stream* stream = current_handle(recording.device);
   TORCH_CHECK(!capture_of(stream),
               "expected a replay outside of a capture, got one on a stream that is being captured");
+  const sanitizer::ReplayScope replaying;  // before the lock: it may need Python's
   std::lock_guard lock(recording.mutex);
   if (!recording.sources.empty()) recording.draw_numbers();
   auto& streams = recording.replayed_on;

@@ -14,10 +14,11 @@
 #include "csrc/core/oom.h"
 #include "csrc/core/stream.h"
 
+namespace torch_npu {
+std::atomic<uint32_t> g_memory_watch{0};
+}
+
 namespace torch_npu::history {
-
-std::atomic<bool> g_is_on{false};
-
 namespace {
 
 struct Recorded {
@@ -104,6 +105,8 @@ bool is_of_torch(const Frame& frame) {
   return frame.file.find("/torch/") != std::string::npos || frame.file.find("/torch_npu/") != std::string::npos;
 }
 
+}  // namespace
+
 std::string place_of(const std::vector<Frame>& frames) {
   const Frame* found = nullptr;
   for (const Frame& frame : frames) {
@@ -113,11 +116,9 @@ std::string place_of(const std::vector<Frame>& frames) {
     found = &frame;
     break;
   }
-  if (!found) return "code outside of Python";
+  if (!found) return kNoPython;
   return found->file + ":" + std::to_string(found->line) + " (" + found->function + ")";
 }
-
-}  // namespace
 
 void start(const Options& options, bool forget) {
   History& history = all();
@@ -127,11 +128,11 @@ void start(const Options& options, bool forget) {
     if (forget) history.of_device.swap(old);
     history.options = options;
   }
-  if (!g_is_on.exchange(true)) add_watcher(&g_watcher);
+  if (!watch_memory(kWatchHistory, true)) add_watcher(&g_watcher);
 }
 
 void stop() {
-  if (g_is_on.exchange(false)) remove_watcher(&g_watcher);
+  if (watch_memory(kWatchHistory, false)) remove_watcher(&g_watcher);
   std::map<c10::DeviceIndex, Recorded> old;  // destroyed without the mutex
   std::lock_guard lock(all().mutex);
   all().of_device.swap(old);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/core/memory_watch.h"
 #include "npu/runtime.h"
 
 namespace c10 {
@@ -49,9 +50,8 @@ struct Frame {
   uint64_t line;
 };
 
-extern std::atomic<bool> g_is_on;
 inline bool is_on() noexcept {
-  return g_is_on.load(std::memory_order_relaxed);
+  return memory_watch() & kWatchHistory;
 }
 
 void start(const Options& options, bool forget);
@@ -78,6 +78,10 @@ std::vector<LiveBlock> live_blocks(c10::DeviceIndex device);  // largest first
 
 // One list of frames per traceback, innermost first; empty for null.
 std::vector<std::vector<Frame>> symbolize(const std::vector<Traceback>& tracebacks);
+
+// "train.py:31 (forward)": the innermost Python line outside of torch, or else the innermost one.
+std::string place_of(const std::vector<Frame>& frames);
+inline constexpr char kNoPython[] = "code outside of Python";
 
 // "512.00 MiB by train.py:31 (forward)" for the largest live blocks: the innermost Python line outside of torch. Empty
 // if nothing was recorded.

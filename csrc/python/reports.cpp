@@ -7,6 +7,8 @@
 #include "csrc/core/debug.h"
 #include "csrc/core/launch.h"
 #include "csrc/core/precision.h"
+#include "csrc/core/sanitizer/report.h"
+#include "csrc/core/sanitizer/sanitizer.h"
 #include "csrc/core/traffic.h"
 #include "csrc/python/bindings.h"
 
@@ -22,6 +24,23 @@ void enable_debug(int level, bool json, const std::string& file, std::optional<b
   options.file = file;
   if (color) options.color = *color ? debug::Color::Always : debug::Color::Never;
   debug::enable(options);
+}
+
+py::list sanitizer_reports() {
+  py::list out;
+  for (const sanitizer::Report& report : sanitizer::reports()) {
+    py::dict entry;
+    entry["kind"] = report.kind;
+    entry["title"] = report.title;
+    entry["op"] = report.op;
+    entry["place"] = report.place;
+    entry["other_op"] = report.other_op;
+    entry["other_place"] = report.other_place;
+    entry["count"] = report.count;
+    entry["text"] = report.text;
+    out.append(entry);
+  }
+  return out;
 }
 
 }  // namespace
@@ -49,6 +68,14 @@ void bind_reports(py::module_& m) {
   m.def("debug_enable", torch::wrap_pybind_function(&enable_debug));
   m.def("debug_disable", [] { debug::disable(); });
   m.def("debug_level", [] { return debug::level(); });
+  m.def("sanitizer_enable", torch::wrap_pybind_function([](const std::string& checks, bool raises) {
+          sanitizer::enable({sanitizer::parse_checks(checks), raises});
+        }));
+  m.def("sanitizer_disable", torch::wrap_pybind_function([] { sanitizer::disable(); }));
+  m.def("sanitizer_checks", [] { return sanitizer::options().checks; });
+  m.def("sanitizer_raises", [] { return sanitizer::options().raises; });
+  m.def("sanitizer_reports", &sanitizer_reports);
+  m.def("sanitizer_clear", [] { sanitizer::clear_reports(); });
   m.def("is_blocking", [] { return is_blocking(); });
   m.def("set_blocking", [](bool on) { set_blocking(on); });
   m.def("reduced_products", [] { return reduced_products(); });

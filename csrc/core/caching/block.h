@@ -88,6 +88,7 @@ struct BySize {
 struct StreamPool {
   CachingCore* core = nullptr;
   npu_stream* stream = nullptr;
+  bool is_private = false;              // of a graph's pool
   Block* bins[SizeClass::kCount] = {};  // last freed first
   uint64_t binned_bytes = 0;
   std::set<Block*, BySize> free_blocks[2];  // small, large

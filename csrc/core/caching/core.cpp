@@ -24,6 +24,7 @@ StreamPool& CachingCore::find_pool(npu_stream* stream) {
     pool = std::make_unique<StreamPool>();
     pool->core = this;
     pool->stream = stream;
+    pool->is_private = to != redirected_.end();
   }
   last_pool_ = pool.get();
   return *pool;
@@ -213,6 +214,12 @@ Block* CachingCore::find(npu_addr addr) {
     if (addr < block->addr + block->size) return block->state == State::kAllocated ? block : nullptr;
   }
   return nullptr;
+}
+
+bool CachingCore::has_segment_at(npu_addr addr) {
+  std::lock_guard lock(lock_);
+  auto after = segments_.upper_bound(addr);
+  return after != segments_.begin() && addr < std::prev(after)->second->addr + std::prev(after)->second->size;
 }
 
 void CachingCore::begin_pool(PoolId id, npu_stream* stream) {

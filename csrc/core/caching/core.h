@@ -77,6 +77,7 @@ class CachingCore {
 
   // The block in use that contains the address, or null.
   Block* find(npu_addr addr);
+  bool has_segment_at(npu_addr addr);  // obtained from the driver
 
   // Called, with the lock held, for each block that waited for events and is free now.
   void on_pending_done(void (*tell)(int tag, npu_addr addr, uint64_t size, npu_stream* stream)) {

@@ -1,0 +1,77 @@
+#include "csrc/core/sanitizer/record.h"
+
+#include <ATen/SequenceNumber.h>
+#include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/profiler/combined_traceback.h>
+
+#include <map>
+#include <mutex>
+
+#include "csrc/core/internal.h"
+
+namespace torch_npu::sanitizer {
+namespace {
+
+// Where the op of the forward pass was whose node has this number. Autograd counts nodes per thread, and makes the
+// node before the op runs; its own threads have no Python lines, so this is what a person can be told.
+struct ForwardLines {
+  static constexpr size_t kMost = 200'000;
+  std::mutex mutex;
+  std::map<std::pair<uint64_t, uint64_t>, history::Traceback> all;
+};
+
+ForwardLines& forward_lines() {
+  static auto* lines = new ForwardLines;
+  return *lines;
+}
+
+void keep_forward_line(const history::Traceback& traceback) {
+  const uint64_t next = at::sequence_number::peek();
+  if (!c10::GradMode::is_enabled() || next == 0) return;
+  ForwardLines& lines = forward_lines();
+  std::lock_guard lock(lines.mutex);
+  lines.all[{at::RecordFunction::currentThreadId(), next - 1}] = traceback;
+  if (lines.all.size() > ForwardLines::kMost) lines.all.erase(lines.all.begin());
+}
+
+std::string place_of(const history::Traceback& traceback) {
+  return history::place_of(history::symbolize({traceback})[0]);
+}
+
+}  // namespace
+
+RecordPtr make_record(std::string what, const npu_stream* stream) {
+  auto record = std::make_shared<Record>();
+  record->what = std::move(what);
+  if (const auto found = stream ? find_stream(stream) : std::nullopt) {
+    record->stream = found->device().str() + " stream " + std::to_string(found->id());
+  }
+  record->traceback = torch::CapturedTraceback::gather(/*python=*/true, /*script=*/false, /*cpp=*/false);
+  if (const auto node = torch::autograd::get_current_node()) {
+    record->node = node->name();
+    ForwardLines& lines = forward_lines();
+    std::lock_guard lock(lines.mutex);
+    const auto found = lines.all.find({node->thread_id(), node->sequence_nr()});
+    if (found != lines.all.end()) record->forward = found->second;
+  } else {
+    keep_forward_line(record->traceback);
+  }
+  return record;
+}
+
+std::string place_of(const Record& record) {
+  std::string place = place_of(record.traceback);
+  if (record.node.empty()) return place;
+  const std::string of = record.forward ? "gradient of " + place_of(record.forward) : record.node;
+  return place == history::kNoPython ? of : place + ", " + of;
+}
+
+void forget_forward_lines() {
+  std::map<std::pair<uint64_t, uint64_t>, history::Traceback> old;  // destroyed without the mutex
+  std::lock_guard lock(forward_lines().mutex);
+  forward_lines().all.swap(old);
+}
+
+}  // namespace torch_npu::sanitizer
