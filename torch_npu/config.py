@@ -49,6 +49,20 @@ VARIABLES = (
     ),
     Setting("TORCH_NPU_DEBUG_FILE", "", "The debug log is appended to this file.", "It goes to stderr."),
     Setting(
+        "TORCH_NPU_SANITIZE",
+        "",
+        "Some of `memory`, `init` and `race`, separated by commas, or `all`: looks for accesses outside of tensors and "
+        "of freed ones, reads of memory that nothing has written, and streams that use the same bytes unordered "
+        "(docs/seeing-inside.md). `torch_npu.sanitizer` does the same for a part of a program.",
+        "Nothing is looked for, at no cost.",
+    ),
+    Setting(
+        "TORCH_NPU_SANITIZE_REPORT",
+        "raise",
+        "`log`: reports of the sanitizer are printed, and the program goes on.",
+        "A report raises RuntimeError at the op at fault. In both cases the process ends with a status other than 0.",
+    ),
+    Setting(
         "TORCH_NPU_RTL_CYCLES",
         "",
         "A file for the driver rtl: one line of JSON per command, with its cycles, lines read and written, and how "

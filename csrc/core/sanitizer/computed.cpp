@@ -186,27 +186,102 @@ bool Computed::evaluate_at(uint16_t id, const int64_t* point) {
 }
 
 std::optional<Bytes> Computed::touched(uint16_t id, int rank) {
+  return walk(id, rank, {}, false, [](const int64_t*) { return true; });
+}
+
+bool Computed::is_choice(uint16_t id) const {
+  bool chosen = false;
+  for (uint32_t k = id + 1u; k < program_.instr_count; ++k) {
+    const npu_instr& in = program_.instrs[k];
+    bool takes = false;
+    each_argument(in, [&](uint16_t argument) { takes |= argument == id; });
+    if (!takes) continue;
+    if (in.op != NPU_OP_WHERE || in.a == id) return false;
+    chosen = true;
+  }
+  return chosen;
+}
+
+// The conditions behind which a value is chosen.
+void Computed::add_conditions(uint16_t id, std::vector<uint16_t>& deciders) const {
+  for (uint32_t k = id + 1u; k < program_.instr_count; ++k) {
+    const npu_instr& in = program_.instrs[k];
+    if (in.op != NPU_OP_WHERE || (in.b != id && in.c != id)) continue;
+    deciders.push_back(in.a);
+    add_conditions(static_cast<uint16_t>(k), deciders);
+  }
+}
+
+// At the point whose conditions were just evaluated.
+bool Computed::is_used_now(uint16_t id) const {
+  for (uint32_t k = id + 1u; k < program_.instr_count; ++k) {
+    const npu_instr& in = program_.instrs[k];
+    bool takes = false;
+    each_argument(in, [&](uint16_t argument) { takes |= argument == id; });
+    if (!takes || (in.op == NPU_OP_STORE && in.a == id)) continue;
+    if (in.op != NPU_OP_WHERE || in.a == id) return true;
+    const bool is_chosen = (values_[in.a].i ? in.b : in.c) == id;
+    if (is_chosen && is_used_now(static_cast<uint16_t>(k))) return true;
+  }
+  return false;
+}
+
+std::optional<Bytes> Computed::used(uint16_t id, int rank) {
+  std::vector<uint16_t> deciders;
+  add_conditions(id, deciders);
+  return walk(id, rank, deciders, false, [&](const int64_t*) { return is_used_now(id); });
+}
+
+std::optional<Bytes> Computed::unwritten(uint16_t id, int rank, const std::function<bool(Run)>& is_written) {
+  std::vector<uint16_t> deciders;
+  std::vector<uint16_t> open{program_.instrs[id].a};
+  while (!open.empty()) {
+    const npu_instr& in = program_.instrs[open.back()];
+    open.pop_back();
+    if (in.op != NPU_OP_WHERE) continue;
+    deciders.push_back(in.a);
+    open.insert(open.end(), {in.b, in.c});
+  }
+  if (deciders.empty()) return Bytes();
+  return walk(id, rank, deciders, true, [&](const int64_t* point) {
+    uint16_t value = program_.instrs[id].a;
+    while (program_.instrs[value].op == NPU_OP_WHERE) {
+      const npu_instr& in = program_.instrs[value];
+      value = values_[in.a].i ? in.b : in.c;
+    }
+    const npu_instr& in = program_.instrs[value];
+    if (in.op != NPU_OP_LOAD || in.mask != NPU_NO_VALUE) return false;
+    const npu_operand& operand = command_.operands[in.imm];
+    if (operand.flags & NPU_OPERAND_IMMEDIATE) return false;
+    const auto width = static_cast<uint64_t>(npu::dtype_size(operand.dtype));
+    const npu_addr from = operand.addr + static_cast<uint64_t>(offset_at(in.imm, point)) * width;
+    return !is_written({from, from + width});
+  });
+}
+
+std::optional<Bytes> Computed::walk(uint16_t id, int rank, std::vector<uint16_t> deciders, bool every_point,
+                                    const std::function<bool(const int64_t*)>& takes_part) {
   const npu_instr& in = program_.instrs[id];
   const npu_operand& operand = command_.operands[in.imm];
   const auto width = static_cast<uint64_t>(npu::dtype_size(operand.dtype));
   // What decides: the mask, and the offset.
   Source source;
   std::vector<bool> needed(program_.instr_count);
-  const auto decides = [&](uint16_t value) {
+  if (in.mask != NPU_NO_VALUE) deciders.push_back(in.mask);
+  if (is_access_at(in)) deciders.push_back(offset_of(in));
+  for (const uint16_t value : deciders) {
     const Source other = source_of(value);
     source.dims |= other.dims;
     source.known &= other.known;
     collect(value, needed);
-  };
-  if (in.mask != NPU_NO_VALUE) decides(in.mask);
-  if (is_access_at(in)) decides(offset_of(in));
+  }
   if (!source.known) return std::nullopt;
 
   // Along the other dimensions it is the same box, moved.
   int64_t walked[NPU_MAX_RANK], size[NPU_MAX_RANK];
   int64_t points = 1;
   for (int d = 0; d < rank; ++d) {
-    const bool differs = source.dims >> d & 1;
+    const bool differs = every_point || (source.dims >> d & 1);
     walked[d] = differs ? command_.size[d] : 1;
     size[d] = differs ? 1 : command_.size[d];
     points *= walked[d];
@@ -228,7 +303,7 @@ std::optional<Bytes> Computed::touched(uint16_t id, int rank) {
   while (true) {
     const bool evaluated =
         std::all_of(slice.begin(), slice.end(), [&](uint16_t step) { return evaluate_at(step, point); });
-    if (evaluated && (in.mask == NPU_NO_VALUE || values_[in.mask].i)) {
+    if (evaluated && (in.mask == NPU_NO_VALUE || values_[in.mask].i) && takes_part(point)) {
       int64_t at = offset_at(in.imm, point);
       if (is_access_at(in)) at += values_[offset_of(in)].i;
       // Outside of the limit the driver fails the command, with its own words.

@@ -1,6 +1,7 @@
 // Addresses and masks that a program computes: evaluated at the points where they differ, and nothing else of the
 // program is.
 #pragma once
+#include <functional>
 #include <map>
 #include <optional>
 #include <vector>
@@ -18,6 +19,13 @@ class Computed {
   // what the command itself writes, or on memory that cannot be read, or it would take too long.
   std::optional<Bytes> touched(uint16_t id, int rank);
 
+  // Loads that `where` chooses from and nothing else takes.
+  bool is_choice(uint16_t id) const;
+  // Of such a load: where its value is chosen and computed with.
+  std::optional<Bytes> used(uint16_t id, int rank);
+  // Of a store: where it stores a chosen element for which `is_written` is false.
+  std::optional<Bytes> unwritten(uint16_t id, int rank, const std::function<bool(Run)>& is_written);
+
  private:
   // Where a value comes from.
   struct Source {
@@ -28,6 +36,12 @@ class Computed {
     npu_addr begin = 0;
     std::vector<unsigned char> bytes;
   };
+
+  // The bytes of the access `id` at the points where `takes_part`; `deciders` are the values that this asks for.
+  std::optional<Bytes> walk(uint16_t id, int rank, std::vector<uint16_t> deciders, bool every_point,
+                            const std::function<bool(const int64_t*)>& takes_part);
+  bool is_used_now(uint16_t id) const;
+  void add_conditions(uint16_t id, std::vector<uint16_t>& deciders) const;
 
   Source source_of(uint16_t id);
   void collect(uint16_t id, std::vector<bool>& needed) const;

@@ -32,7 +32,8 @@ void keep_forward_line(const history::Traceback& traceback) {
   if (!c10::GradMode::is_enabled() || next == 0) return;
   ForwardLines& lines = forward_lines();
   std::lock_guard lock(lines.mutex);
-  lines.all[{at::RecordFunction::currentThreadId(), next - 1}] = traceback;
+  // The first one behind the node is the op's own; what follows may be ops without a gradient.
+  lines.all.try_emplace({at::RecordFunction::currentThreadId(), next - 1}, traceback);
   if (lines.all.size() > ForwardLines::kMost) lines.all.erase(lines.all.begin());
 }
 
@@ -62,6 +63,7 @@ RecordPtr make_record(std::string what, const npu_stream* stream) {
 }
 
 std::string place_of(const Record& record) {
+  if (!record.traceback) return "";
   std::string place = place_of(record.traceback);
   if (record.node.empty()) return place;
   const std::string of = record.forward ? "gradient of " + place_of(record.forward) : record.node;

@@ -19,7 +19,8 @@ struct Record {
 // Takes the traceback, for which Python's lock may be needed: no lock may be held.
 RecordPtr make_record(std::string what, const npu_stream* stream);
 
-// "train.py:12 (step)"; of the backward pass "train.py:30 (main), gradient of train.py:12 (step)".
+// "train.py:12 (step)", empty if nobody knows; of the backward pass "train.py:30 (main), gradient of train.py:12
+// (step)".
 std::string place_of(const Record& record);
 
 void forget_forward_lines();

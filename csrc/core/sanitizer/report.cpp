@@ -67,7 +67,9 @@ class Text {
     text_ += head + line;
   }
   void add(const char* name, const RecordPtr& record, const std::string& more = "") {
-    if (record) add(name, place_of(*record) + ": " + record->what + on(*record) + more);
+    if (!record) return;
+    const std::string place = place_of(*record);
+    add(name, (place.empty() ? "" : place + ": ") + record->what + on(*record) + more);
   }
   static std::string on(const Record& record) { return record.stream.empty() ? "" : " on " + record.stream; }
   const std::string& str() const { return text_; }

@@ -53,6 +53,7 @@ struct Work {
   uint32_t stream = 0;
   RecordPtr record;
   std::vector<Touch> touches;
+  Bytes unwritten;  // among the results: chosen from what nobody has written
 };
 
 struct Thread {
@@ -86,15 +87,14 @@ std::string named(const char* what) {
   return op.empty() ? what : op + ", " + what;
 }
 
-std::vector<Touch> touches_of_call(const DriverCall& call) {
-  if (call.command) {
-    const auto program = call.command->program ? program_of(call.command->program) : nullptr;
-    const npu_program_desc desc = program ? program->desc() : npu_program_desc{};
-    const ReadMemory read = [&](npu_addr addr, uint64_t size, void* out) {
-      return call.api->copy_to_host(call.stream, out, addr, size, 0) == NPU_OK;
-    };
-    return touches_of(*call.command, program ? &desc : nullptr, read);
-  }
+ReadMemory reader_for(const DriverCall& call) {
+  return [&call](npu_addr addr, uint64_t size, void* out) {
+    return call.api->copy_to_host(call.stream, out, addr, size, 0) == NPU_OK;
+  };
+}
+
+std::vector<Touch> touches_of_call(const DriverCall& call, const npu_program_desc* program) {
+  if (call.command) return touches_of(*call.command, program, reader_for(call));
   const std::string_view function(call.function);
   const Run run{call.addr, call.addr + call.size};
   if (call.size == 0) return {};
@@ -110,8 +110,8 @@ npu_addr base_of(const DriverCall& call, uint32_t operand) {
   return operand == 1 ? call.source : call.addr;
 }
 
-// The mutex is held.
-std::optional<Fault> check(const DriverCall& call, const Work& work, bool in_replay) {
+// The mutex is held. The touch at fault goes to `place`.
+std::optional<Fault> check(const DriverCall& call, const Work& work, bool in_replay, size_t* place) {
   State& all = state();
   const Shadow& shadow = all.shadows[work.device];
   const uint32_t checks = all.options.checks;
@@ -126,9 +126,26 @@ std::optional<Fault> check(const DriverCall& call, const Work& work, bool in_rep
       fault = shadow.check_written(touch, work.touches.data(), k, in_replay);
     }
     if (!fault && (checks & kRace)) fault = shadow.check_race(touch, now);
+    *place = k;
     if (fault) return fault;
   }
   return std::nullopt;
+}
+
+// A program that chooses between values, as torch.where and masked_fill do, uses what it chooses. Asked only where it
+// could choose what nobody has written: the conditions have to be computed.
+void look_at_choices(const DriverCall& call, const npu_program_desc& program, Work& work, Touch& touch) {
+  touch.used = used_bytes(*call.command, program, reader_for(call), touch);
+  if (!work.unwritten.empty()) return;
+  const Shadow* shadow = nullptr;
+  {
+    std::lock_guard lock(state().mutex);
+    shadow = &state().shadows[work.device];
+  }
+  work.unwritten = unwritten_results(*call.command, program, reader_for(call), [&](Run element) {
+    std::lock_guard lock(state().mutex);
+    return shadow->is_written(Bytes(element));
+  });
 }
 
 // Returns whether there is work to be told of when the call has succeeded.
@@ -145,15 +162,24 @@ bool begin(const DriverCall& call) {
     record->stream = stream->device().str() + " stream " + std::to_string(stream->id());
     work.record = std::move(record);
   }
-  work.touches = touches_of_call(call);
+  const auto program = call.command && call.command->program ? program_of(call.command->program) : nullptr;
+  const npu_program_desc desc = program ? program->desc() : npu_program_desc{};
+  work.touches = touches_of_call(call, program ? &desc : nullptr);
   std::optional<Fault> fault;
   bool raises = false;
-  {
-    State& all = state();
-    std::lock_guard lock(all.mutex);
-    work.stream = all.order.stream(call.stream, work.device);
-    fault = check(call, work, thread.replay != nullptr);
-    raises = all.options.raises;
+  while (true) {
+    size_t place = 0;
+    {
+      State& all = state();
+      std::lock_guard lock(all.mutex);
+      work.stream = all.order.stream(call.stream, work.device);
+      fault = check(call, work, thread.replay != nullptr, &place);
+      raises = all.options.raises;
+    }
+    if (!fault || fault->kind != Fault::kUnwritten) break;
+    Touch& touch = work.touches[place];
+    if (!touch.is_choice || touch.used) break;
+    look_at_choices(call, desc, work, touch);
   }
   if (fault && fault->kind == Fault::kNoTensor && fault->touched.begin != 0 &&
       !is_cached_memory(work.device, fault->bytes.begin)) {
@@ -191,6 +217,7 @@ void end(const DriverCall& call) {
     for (const Touch& touch : work.touches) {
       if (touch.write) shadow.wrote(touch.bytes);
     }
+    shadow.left_unwritten(work.unwritten, work.record);
   }
   if (function == "copy_to_host" && !(call.flags & NPU_COPY_PINNED)) all.order.finished(work.stream);
 }
@@ -247,7 +274,7 @@ void adopt_tensors() {
   RecordPtr before;
   for (c10::DeviceIndex index = 0; index < kMaxDevices; ++index) {
     if (!is_opened(index)) continue;
-    if (!before) before = make_record("enabling the sanitizer found it", nullptr);
+    if (!before) before = std::make_shared<Record>(Record{"before the sanitizer was enabled", "", {}, "", {}});
     for (const auto& segment : memory_snapshot(index)) {
       for (const auto& block : segment.blocks) {
         if (!block.allocated) continue;

@@ -112,15 +112,21 @@ std::optional<Fault> Shadow::check_memory(const Touch& touch, npu_addr base, boo
   if (in_replay && is_of_graphs(touch.bytes)) return std::nullopt;
 
   // Whose memory was meant: the tensor that the operand points to, if it touches that at all, or else the first one.
-  std::vector<const Storage*> touched;
-  touch.bytes.each_run([&](const Run& run) {
-    const Storage* storage = live_at(run.begin);
-    if (!storage) storage = live_at(run.end - 1);
-    if (storage && (touched.empty() || touched.back() != storage)) touched.push_back(storage);
-    return touched.size() < 1000;
-  });
+  const auto is_touched = [&](const Storage* storage) {
+    return storage && touch.bytes.begin() < storage->end() && storage->begin < touch.bytes.end();
+  };
+  if (const Storage* gone = freed_at(base); is_touched(gone)) {
+    return fault_of(Fault::kAfterFree, touch, {touch.bytes.begin(), touch.bytes.end()}, gone);
+  }
   home = live_at(base);
-  if (!home || !std::count(touched.begin(), touched.end(), home)) home = touched.empty() ? nullptr : touched[0];
+  if (!is_touched(home)) {
+    home = nullptr;
+    touch.bytes.each_run([&](const Run& run) {
+      home = live_at(run.begin);
+      if (!home) home = live_at(run.end - 1);
+      return home == nullptr;
+    });
+  }
   Run wrong;
   touch.bytes.each_run([&](const Run& run) {
     if (home && run.begin >= home->begin && run.end <= home->end()) return true;
@@ -161,7 +167,7 @@ std::optional<Fault> Shadow::check_written(const Touch& touch, const Touch* befo
   const Storage* storage = live_at(touch.bytes.begin());
   if (!storage || storage->written.all(0, storage->size)) return std::nullopt;
   std::optional<Fault> fault;
-  touch.bytes.each_run([&](const Run& run) {
+  (touch.used ? *touch.used : touch.bytes).each_run([&](const Run& run) {
     if (run.begin < storage->begin || run.end > storage->end()) return true;
     const uint64_t from = run.begin - storage->begin, to = run.end - storage->begin;
     const uint64_t first = storage->written.first_unwritten(from, to);
@@ -227,6 +233,13 @@ void Shadow::mark(npu_addr begin, npu_addr end, bool written, const RecordPtr& r
 void Shadow::wrote(const Bytes& bytes) {
   bytes.each_run([&](const Run& run) {
     mark(run.begin, run.end, true, nullptr);
+    return true;
+  });
+}
+
+void Shadow::left_unwritten(const Bytes& bytes, const RecordPtr& record) {
+  bytes.each_run([&](const Run& run) {
+    mark(run.begin, run.end, false, record);
     return true;
   });
 }

@@ -70,7 +70,8 @@ class Shadow {
 
   void accessed(const Touch& touch, Stamp stamp, const Clock& now, const RecordPtr& record);
   void wrote(const Bytes& bytes);
-  // The first of these bytes that nobody has written, within one tensor.
+  // These were stored as they are by somebody who chose them, and are still unwritten.
+  void left_unwritten(const Bytes& bytes, const RecordPtr& record);
   bool is_written(const Bytes& bytes) const;
   // Element by element, `to` becomes as written as `from` is.
   void copied(const Box& to, const Box& from, const RecordPtr& record);

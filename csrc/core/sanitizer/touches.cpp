@@ -82,6 +82,8 @@ void add_program(std::vector<Touch>& touches, const npu_command& command, const 
     const npu_operand& operand = command.operands[in.imm];
     if (is_immediate(operand) || !has_points(command.size, rank)) continue;
     Touch touch{in.imm, write, false, {}};
+    touch.instruction = static_cast<uint16_t>(id);
+    touch.is_choice = in.op == NPU_OP_LOAD && computed.is_choice(touch.instruction);
     if (!at && in.mask == NPU_NO_VALUE) {
       touch.bytes = Bytes(Box(operand.addr, command.size, operand.stride, rank, width_of(operand)));
     } else if (std::optional<Bytes> found = computed.touched(static_cast<uint16_t>(id), rank)) {
@@ -106,7 +108,35 @@ void add_program(std::vector<Touch>& touches, const npu_command& command, const 
   }
 }
 
+int rank_of_segment(const npu_command& command, const npu_program_desc& program, uint32_t id) {
+  while (program.instrs[id].op != NPU_OP_SEGMENT) --id;
+  return command.rank - (program.instrs[id].imm == NPU_SEGMENT_ROW ? command.inner_rank : 0);
+}
+
 }  // namespace
+
+Bytes used_bytes(const npu_command& command, const npu_program_desc& program, const ReadMemory& read,
+                 const Touch& touch) {
+  Computed computed(command, program, read);
+  return computed.used(touch.instruction, rank_of_segment(command, program, touch.instruction)).value_or(Bytes());
+}
+
+Bytes unwritten_results(const npu_command& command, const npu_program_desc& program, const ReadMemory& read,
+                        const std::function<bool(Run)>& is_written) {
+  Computed computed(command, program, read);
+  Bytes all;
+  for (uint32_t id = 0; id < program.instr_count; ++id) {
+    if (program.instrs[id].op != NPU_OP_STORE) continue;
+    const auto bytes = computed.unwritten(static_cast<uint16_t>(id), rank_of_segment(command, program, id), is_written);
+    if (!bytes) continue;
+    bytes->each_run([&](const Run& run) {
+      all.add(run);
+      return true;
+    });
+  }
+  all.finish();
+  return all;
+}
 
 std::vector<Touch> touches_of(const npu_command& command, const npu_program_desc* program, const ReadMemory& read) {
   std::vector<Touch> touches;

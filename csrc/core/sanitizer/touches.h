@@ -1,6 +1,7 @@
 // What a command reads and writes, byte for byte. Knows the contract only.
 #pragma once
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "csrc/core/sanitizer/bytes.h"
@@ -13,6 +14,9 @@ struct Touch {
   bool write = false;
   bool unsure = false;  // which bytes it is was not to be found out: at most these
   Bytes bytes;
+  uint16_t instruction = NPU_NO_VALUE;  // of the program; none: the command itself
+  bool is_choice = false;               // a load that the program only chooses from, with `where`
+  std::optional<Bytes> used = {};       // of a choice: what is chosen and computed with, once somebody has asked
 };
 
 // Copies device memory to the host, as it is when the command begins. False: it cannot be read.
@@ -22,5 +26,13 @@ using ReadMemory = std::function<bool(npu_addr addr, uint64_t size, void* out)>;
 // Addresses and masks that programs compute are computed here too, from the same indices. `program` is null where the
 // command has none.
 std::vector<Touch> touches_of(const npu_command& command, const npu_program_desc* program, const ReadMemory& read);
+
+// Of a load that is a choice: the bytes that are chosen, and computed with instead of just stored. Empty where that
+// cannot be found out.
+Bytes used_bytes(const npu_command& command, const npu_program_desc& program, const ReadMemory& read,
+                 const Touch& touch);
+// What stores get from choices that nobody has written. `is_written` is asked of an element.
+Bytes unwritten_results(const npu_command& command, const npu_program_desc& program, const ReadMemory& read,
+                        const std::function<bool(Run)>& is_written);
 
 }  // namespace torch_npu::sanitizer
