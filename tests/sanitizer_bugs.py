@@ -278,13 +278,13 @@ def chosen_from_nothing():
 
 
 def nothing_to_the_host():
-    """init: a copy to the host reads"""
+    """init: (a copy to the host) reads"""
     x = torch.empty(10, device=NPU)  # other
     return x.cpu()  # here
 
 
 def nothing_as_a_number():
-    """init: aten::item, a copy to the host reads"""
+    """init: aten::item (a copy to the host) reads"""
     x = torch.empty((), device=NPU)  # other
     return x.item()  # here
 
@@ -338,7 +338,7 @@ def graph_not_replayed_yet():
 
 
 def nothing_on_the_cpu():
-    """init: a copy to the host reads"""
+    """init: (a copy to the host) reads"""
     x = torch.empty(4, 4, device=NPU)  # other
     return torch.linalg.eigvals(x)  # here
 
@@ -428,7 +428,7 @@ def upload_on_another_stream():
 
 
 def download_on_another_stream():
-    """race: a copy to the host reads what"""
+    """race: (a copy to the host) reads what"""
     x, side = torch.ones(100, device=NPU), torch.npu.Stream()  # other
     with torch.npu.stream(side):
         return x.to("cpu", non_blocking=True)  # here

@@ -72,19 +72,18 @@ bool is_copy_command(const DriverCall& call) {
   return call.command && call.command->kind == NPU_COPY;
 }
 
+// "aten::zeros (an allocation)": of what has no name of its own.
+std::string named(const std::string& what) {
+  const std::string op = current_op();
+  return op.empty() ? what : op + " (" + what + ")";
+}
+
 std::string name_of(const DriverCall& call) {
   if (call.command) return call.command->label ? call.command->label : npu::command_name(call.command->kind);
   const std::string_view function(call.function);
-  const std::string op = current_op();
-  return (op.empty() ? "" : op + ", ") + (function == "copy_to_host"     ? "a copy to the host"
-                                          : function == "copy_to_device" ? "a copy from the host"
-                                                                         : "a copy on the device");
-}
-
-// "aten::zeros, an allocation": of what has no name of its own.
-std::string named(const char* what) {
-  const std::string op = current_op();
-  return op.empty() ? what : op + ", " + what;
+  return named(function == "copy_to_host"     ? "a copy to the host"
+               : function == "copy_to_device" ? "a copy from the host"
+                                              : "a copy on the device");
 }
 
 ReadMemory reader_for(const DriverCall& call) {
