@@ -4,6 +4,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "support/functions.h"
 #include "support/program.h"
 
 namespace npu {
@@ -98,7 +99,7 @@ T integer(int op, T a, T b, T c) {
   }
 }
 
-// Evaluated in double for both types; F32 rounds once at the end.
+// F64, and what has no sequence (support/functions.npu): in double, rounded once.
 double function(int op, double a, double b) {
   switch (op) {
     case NPU_OP_RSQRT:
@@ -233,8 +234,18 @@ T floating(int op, T a, T b, T c) {
       return std::frexp(a, &exponent);
     }
     default:
+      if constexpr (std::is_same_v<T, float>)
+        if (sequence(op)) return run_sequence(op, a, b);
       return static_cast<T>(function(op, a, b));
   }
+}
+
+// The one NaN that arithmetic yields; where an instruction only moves a number or its sign, the bits stay.
+template <typename T>
+T one_nan(int op, T value) {
+  const bool moves =
+      op == NPU_OP_NEG || op == NPU_OP_ABS || op == NPU_OP_COPYSIGN || op == NPU_OP_FMIN || op == NPU_OP_FMAX;
+  return moves ? value : quiet(value);
 }
 
 template <typename T>
@@ -300,9 +311,9 @@ Value evaluate(const npu_instr& in, int type, Value a, Value b, Value c) {
       return out;
     case NPU_OP_LDEXP:
       if (type == NPU_F32)
-        out.f32 = static_cast<float>(std::ldexp(static_cast<double>(a.f32), static_cast<int>(b.i)));
+        out.f32 = quiet(static_cast<float>(std::ldexp(static_cast<double>(a.f32), static_cast<int>(b.i))));
       else
-        out.f64 = std::ldexp(a.f64, static_cast<int>(b.i));
+        out.f64 = quiet(std::ldexp(a.f64, static_cast<int>(b.i)));
       return out;
     case NPU_OP_FREXP_E: {
       int exponent = 0;
@@ -322,10 +333,10 @@ Value evaluate(const npu_instr& in, int type, Value a, Value b, Value c) {
   }
   switch (type) {
     case NPU_F32:
-      out.f32 = floating(op, a.f32, b.f32, c.f32);
+      out.f32 = one_nan(op, floating(op, a.f32, b.f32, c.f32));
       return out;
     case NPU_F64:
-      out.f64 = floating(op, a.f64, b.f64, c.f64);
+      out.f64 = one_nan(op, floating(op, a.f64, b.f64, c.f64));
       return out;
     case NPU_I32:
       out.i = integer(op, static_cast<int32_t>(a.i), static_cast<int32_t>(b.i), static_cast<int32_t>(c.i));

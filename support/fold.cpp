@@ -42,8 +42,8 @@ void welford_one(T x, Value* state) {
   const T mean = get_value<T>(state[0]), m2 = get_value<T>(state[1]), count = get_value<T>(state[2]) + 1;
   const T delta = x - mean;
   const T next = mean + delta / count;
-  state[0] = value_of(next);
-  state[1] = value_of(m2 + delta * (x - next));
+  state[0] = value_of(quiet(next));
+  state[1] = value_of(quiet(m2 + delta * (x - next)));
   state[2] = value_of(count);
 }
 
@@ -59,9 +59,9 @@ void welford_row(const std::vector<std::pair<int64_t, Value>>& row, Value* state
     return lane[0];
   };
   const T count = static_cast<T>(row.size());
-  const T mean = sum([](T x) { return x; }) / count;
+  const T mean = quiet(sum([](T x) { return x; }) / count);
   state[0] = value_of(mean);
-  state[1] = value_of(sum([&](T x) { return (x - mean) * (x - mean); }));
+  state[1] = value_of(quiet(sum([&](T x) { return (x - mean) * (x - mean); })));
   state[2] = value_of(count);
 }
 
@@ -72,8 +72,8 @@ void welford_merge(const Value* right, Value* state) {
   const T total = count + count2;
   if (total == 0) return;
   const T delta = mean2 - mean, weight = count2 / total;
-  state[0] = value_of(mean + delta * weight);
-  state[1] = value_of(m2 + m22 + delta * delta * count * weight);
+  state[0] = value_of(quiet(mean + delta * weight));
+  state[1] = value_of(quiet(m2 + m22 + delta * delta * count * weight));
   state[2] = value_of(total);
 }
 

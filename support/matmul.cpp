@@ -14,6 +14,8 @@ ResultSink::ResultSink(const npu_command& command, const npu_program_desc* progr
 }
 
 void ResultSink::put(const int64_t* point, Value acc) {
+  if (acc_dtype_ == NPU_F32) acc.f32 = quiet(acc.f32);
+  if (acc_dtype_ == NPU_F64) acc.f64 = quiet(acc.f64);
   if (machine_)
     machine_->run_point(point, acc);
   else

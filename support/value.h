@@ -1,6 +1,7 @@
 // A value inside a program, and the conversions between storage and compute types (docs/isa.md, "Conversions").
 #pragma once
 #include <cstdint>
+#include <limits>
 
 #include "npu/command.h"
 
@@ -13,6 +14,12 @@ union Value {
   float f32;
   double f64;
 };
+
+// A NaN becomes the positive quiet one without payload.
+template <typename T>
+T quiet(T value) {
+  return value == value ? value : std::numeric_limits<T>::quiet_NaN();
+}
 
 float f16_to_f32(uint16_t bits);
 float bf16_to_f32(uint16_t bits);

@@ -99,6 +99,7 @@ class Lowering {
   Value via(const Value& value, int storage, int dtype);
   Value scalar(npu_scalar bits, int dtype);
   Value compute(const npu_instr& in);
+  Value compute(const npu_instr& in, const Value* v);  // of given arguments
   Value compute_float(const npu_instr& in, const Value* v);
   Value compute_integer(const npu_instr& in, const Value* v);
   Value apply(int dtype, uint32_t op, const View& a, const View& b = immediate(0), const View& c = immediate(0));
@@ -123,6 +124,7 @@ class Lowering {
   Value less(const Value& a, const Value& b);
   Value equal(const Value& a, const Value& b);
   Value divide(int op, const Value& a, const Value& b);  // DIV, FLOORDIV, MOD, FMOD
+  Value shift(int op, const Value& a, const Value& b);
   Value words(int dtype, uint32_t op, const Value& a, const Value& b);
   Value philox(const Value& seed, const Value& offset, const Value& subsequence, uint32_t word);
   Value compute_long(const npu_instr& in, const Value* v);
@@ -142,16 +144,7 @@ class Lowering {
 
   // ---- lower_functions.cpp ----
   Value compute_function(const npu_instr& in, const Value* v);
-  Value exp(const View& x);
-  Value log(const View& x);
-  Value tanh(const View& x);
-
-  // ---- lower_special.cpp ----
-  View horner(const View& x, std::initializer_list<float> coefficients);  // highest power first
-  Value sine(const View& x, bool cosine);
-  Value erf(const View& x);
-  Value log1p(const View& x);
-  Value expm1(const View& x);
+  Value expand(const npu::Program& sequence, const Value* arguments);  // one instruction after the other
 
   // ---- lower_reduce.cpp: over the last `inner_rank` dimensions ----
   Value fold(int kind, const Value& given);
@@ -159,7 +152,7 @@ class Lowering {
   Value extreme_long(int kind, const Value& given);
   View scan_words(uint32_t op, uint32_t identity, const View& given);
   Value scan(int kind, const Value& given);
-  Value fold_few(uint32_t op, const Value& given, int64_t inner);
+  Value fold_few(uint32_t op, uint32_t identity, const Value& given, int64_t inner);
   Value masked(int kind, const Value& given, const Value& mask);
   std::array<Value, NPU_MAX_TUPLE> arg_fold(int kind, const Value& given, const Value& index, const Value& mask);
   std::array<Value, NPU_MAX_TUPLE> welford(const Value& given);

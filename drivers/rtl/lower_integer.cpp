@@ -21,6 +21,10 @@ int64_t clamp(Wide value) {
   return static_cast<int64_t>(std::clamp(value, Wide{INT64_MIN}, Wide{INT64_MAX}));
 }
 
+bool is_zero(const View& word) {
+  return word.immediate && word.bits == 0;
+}
+
 }  // namespace
 
 Lowering::Range Lowering::range_of(const Value& value) {
@@ -54,7 +58,7 @@ Lowering::Value Lowering::add(const Value& a, const Value& b) {
   made.range = {clamp(sum.least), clamp(sum.most)};
   made.wide = a.wide || b.wide || !sum.fits();
   if (made.wide) {
-    const View carry = apply(NPU_I32, VEC_ULT, made.view, a.view).view;
+    const View carry = is_zero(a.view) || is_zero(b.view) ? immediate(0) : apply(NPU_I32, VEC_ULT, made.view, b.view).view;
     const View high = apply(NPU_I32, VEC_IADD, high_word(a), high_word(b)).view;
     made.high = apply(NPU_I32, VEC_IADD, high, carry).view;
   }
@@ -148,9 +152,32 @@ Lowering::Value Lowering::divide(int op, const Value& a, const Value& b) {
 Lowering::Value Lowering::words(int dtype, uint32_t op, const Value& a, const Value& b) {
   Value made = apply(dtype, op, a.view, b.view);
   const Range x = range_of(a), y = range_of(b);
-  if (op == VEC_AND && x.least >= 0 && y.least >= 0) made.range = {0, std::min(x.most, y.most)};
+  if (op == VEC_AND && (x.least >= 0 || y.least >= 0)) {
+    made.range = {0, x.least < 0 ? y.most : y.least < 0 ? x.most : std::min(x.most, y.most)};
+    if (made.range.fits()) return made;
+  }
   made.wide = a.wide || b.wide;
-  if (made.wide) made.high = apply(NPU_I32, op, high_word(a), high_word(b)).view;
+  if (!made.wide) return made;
+  const bool clears = op == VEC_AND && ((a.wide && is_zero(a.high)) || (b.wide && is_zero(b.high)));
+  made.high = clears ? immediate(0) : apply(NPU_I32, op, high_word(a), high_word(b)).view;
+  return made;
+}
+
+// By a number of bits that is the same everywhere.
+Lowering::Value Lowering::shift(int op, const Value& a, const Value& b) {
+  const Range by = range_of(b);
+  if (op == NPU_OP_SHR && !a.wide && !b.wide)  // 32 and more leaves the sign, of 32 bits as of 64
+    return apply(NPU_I64, VEC_SHR, a.view, b.view);
+  if (by.least != by.most || (op == NPU_OP_SHR && by.least < 32))
+    throw Unsupported{"a shift of an i64 by other than the same number everywhere, which is 32 or more to the right"};
+  const int64_t count = by.least;
+  if (op == NPU_OP_SHR)
+    return apply(NPU_I64, VEC_SHR, high_word(a), immediate(static_cast<uint32_t>(std::min<int64_t>(count - 32, 31))));
+  if (count < 0 || count > 63) return integer(0);
+  if (count < 32) return multiply(a, integer(int64_t{1} << count));
+  Value made{immediate(0), NPU_I64};
+  made.wide = true;
+  made.high = count == 32 ? a.view : apply(NPU_I32, VEC_SHL, a.view, immediate(static_cast<uint32_t>(count - 32))).view;
   return made;
 }
 
@@ -225,15 +252,8 @@ Lowering::Value Lowering::compute_long(const npu_instr& in, const Value* v) {
     case NPU_OP_NOT:
       return words(NPU_I64, VEC_XOR, a, integer(-1));
     case NPU_OP_SHR:
-      // A shift of 32 and more leaves the sign, of 32 bits as of 64.
-      if (!a.wide && !b.wide) return apply(NPU_I64, VEC_SHR, a.view, b.view);
-      break;
-    case NPU_OP_SHL: {
-      const Range by = range_of(b);
-      if (by.least != by.most) break;
-      if (by.least < 0 || by.least > 63) return integer(0);
-      return multiply(a, integer(static_cast<int64_t>(uint64_t{1} << by.least)));
-    }
+    case NPU_OP_SHL:
+      return shift(in.op, a, b);
     case NPU_OP_DIV:
     case NPU_OP_FLOORDIV:
     case NPU_OP_MOD:

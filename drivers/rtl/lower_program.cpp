@@ -61,6 +61,13 @@ Lowering::Value Lowering::apply(int dtype, uint32_t op, const View& a, const Vie
   bool fixed = true;
   for (const View& source : sources) fixed = fixed && source.immediate;
   if (fixed) return {immediate(run_operation(op, a.bits, b.bits, c.bits)), dtype};
+  // Words of wide integers are often 0.
+  const bool zero_a = a.immediate && a.bits == 0, zero_b = count > 1 && b.immediate && b.bits == 0;
+  if ((op == VEC_IMUL || op == VEC_UMULH || op == VEC_AND) && (zero_a || zero_b)) return {immediate(0), dtype};
+  if (op == VEC_ULT && zero_b) return {immediate(0), dtype};
+  if ((op == VEC_IADD || op == VEC_OR || op == VEC_XOR) && zero_a) return {b, dtype};
+  if ((op == VEC_IADD || op == VEC_OR || op == VEC_XOR || op == VEC_ISUB) && zero_b) return {a, dtype};
+  if (op == VEC_AND && b.immediate && b.bits == ~0u) return {a, dtype};
   settle(sources, count);
   for (int i = count; i < 3; i++) sources[i] = View();  // not looked at, and no immediate beside another one
   const Space space = varying({&sources[0], &sources[1], &sources[2]});
@@ -81,7 +88,11 @@ Lowering::Value Lowering::select(const Value& which, const Value& yes, const Val
   Value made = apply(yes.dtype, VEC_SELECT, which.view, yes.view, no.view);
   made.range = {std::min(a.least, b.least), std::max(a.most, b.most)};
   made.wide = yes.wide || no.wide;
-  if (made.wide) made.high = apply(NPU_I32, VEC_SELECT, which.view, high_word(yes), high_word(no)).view;
+  if (made.wide) {
+    const View high_yes = high_word(yes), high_no = high_word(no);
+    const bool same = high_yes.immediate && high_no.immediate && high_yes.bits == high_no.bits;
+    made.high = same ? high_yes : apply(NPU_I32, VEC_SELECT, which.view, high_yes, high_no).view;
+  }
   return made;
 }
 
@@ -237,10 +248,23 @@ Lowering::Value Lowering::compute(const npu_instr& in) {
     }
     case NPU_OP_GET:
       return members_[in.a][in.imm];
+    default:
+      return compute(in, v);
+  }
+}
+
+Lowering::Value Lowering::compute(const npu_instr& in, const Value* v) {
+  switch (in.op) {
     case NPU_OP_CAST:
       return in.imm == NPU_DTYPE_NONE ? convert(v[0], in.dtype) : via(v[0], static_cast<int>(in.imm), in.dtype);
     case NPU_OP_WHERE:
       return select(v[0], v[1], v[2]);
+    case NPU_OP_BITCAST: {
+      // Between f32 and i32 nothing happens: a lane has no type.
+      const uint32_t from = in.imm & 0xff, to = in.imm >> 8;
+      if ((from != NPU_F32 && from != NPU_I32) || (to != NPU_F32 && to != NPU_I32)) no_instruction(in);
+      return {v[0].view, in.dtype};
+    }
     default:
       if (v[0].dtype == NPU_I64) return compute_long(in, v);
       return v[0].dtype == NPU_F32 ? compute_float(in, v) : compute_integer(in, v);

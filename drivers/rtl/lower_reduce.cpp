@@ -42,7 +42,7 @@ FoldOperation operation(int kind, int dtype) {
 }  // namespace
 
 // Few elements per row: an operation per element, for all rows at once, in the order of the packet.
-Lowering::Value Lowering::fold_few(uint32_t op, const Value& given, int64_t inner) {
+Lowering::Value Lowering::fold_few(uint32_t op, uint32_t identity, const Value& given, int64_t inner) {
   const Space all = space_;
   const int kept = all.rank - command_.inner_rank;
   std::vector<View> lanes;
@@ -64,7 +64,10 @@ Lowering::Value Lowering::fold_few(uint32_t op, const Value& given, int64_t inne
       lanes[i] = apply(given.dtype, op, lanes[i], lanes[i + apart]).view;
     lanes.resize(std::min(lanes.size(), apart));
   }
-  if (inner == 1) lanes[0] = apply(given.dtype, VEC_MOV, lanes[0]).view;
+  // Nothing was combined: a NaN becomes the one that arithmetic yields.
+  if (inner == 1 && op != VEC_ADD)
+    lanes[0] = given.dtype == NPU_F32 ? apply(given.dtype, op, immediate(identity), lanes[0]).view
+                                      : apply(given.dtype, VEC_MOV, lanes[0]).view;
   space_ = all;
   return {lanes[0], given.dtype};
 }
@@ -169,7 +172,7 @@ Lowering::Value Lowering::fold(int kind, const Value& given) {
   View source = given.view;
   // REDUCE waits for its tree after each row.
   if (!source.immediate && inner <= LANES && row_count >= inner) {
-    Value made = fold_few(how.op, given, inner);
+    Value made = fold_few(how.op, how.identity, given, inner);
     made.range = range;
     return made;
   }

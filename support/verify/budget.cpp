@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "support/approximation.h"
+#include "support/functions.h"
 #include "support/op_info.h"
 #include "support/program.h"
 #include "support/verify/element.h"
@@ -24,6 +25,12 @@ double epsilon(int dtype) {
   return dtype == NPU_F64 ? 0x1p-52 : 0x1p-23;
 }
 
+// How far an instruction may be off; exact mode leaves open only what has no sequence.
+Approximation left_open(const npu_instr& in, Exact exact) {
+  if (!real(in.dtype) || (exact == Exact::kYes && is_defined(in.op, in.dtype))) return {};
+  return approximation(in.op);
+}
+
 struct Freedom {
   bool functions = false, sums = false;
   bool rounds = false;   // a product may round its inputs
@@ -32,15 +39,13 @@ struct Freedom {
 };
 
 // What docs/isa.md leaves open in this command.
-Freedom freedom_of(const npu_command& command, const npu_program_desc* program) {
+Freedom freedom_of(const npu_command& command, const npu_program_desc* program, Exact exact) {
   Freedom out;
   for (uint32_t i = 0; program && i < program->instr_count; ++i) {
     const npu_instr& in = program->instrs[i];
-    if (real(in.dtype)) {
-      const Approximation allowed = approximation(in.op);
-      out.functions |= allowed.ulp > 0;
-      out.absolute = std::max(out.absolute, allowed.absolute);
-    }
+    const Approximation allowed = left_open(in, exact);
+    out.functions |= allowed.ulp > 0;
+    out.absolute = std::max(out.absolute, allowed.absolute);
     const int kind = fold_kind(in);
     const bool accumulates = (in.op == NPU_OP_FOLD || in.op == NPU_OP_SCAN) &&
                              (kind == NPU_FOLD_SUM || kind == NPU_FOLD_PROD || kind == NPU_FOLD_WELFORD);
@@ -90,9 +95,9 @@ double terms_of(const npu_command& command) {
   return terms;
 }
 
-// The program with every approximated function off by what is allowed, times `share`; `pattern` 0: larger, 1: smaller,
-// 2: in turn. Nothing if it gets too long.
-std::optional<Program> disturbed(const npu_program_desc& program, int pattern, double share) {
+// The program with every approximated function off by what is allowed; `pattern` 0: larger, 1: smaller, 2: in turn. Nothing
+// if it gets too long.
+std::optional<Program> disturbed(const npu_program_desc& program, int pattern, const Budget& budget) {
   Program out = Program::copy_of(program);
   out.instrs.clear();
   std::vector<uint16_t> now(program.instr_count);
@@ -102,10 +107,9 @@ std::optional<Program> disturbed(const npu_program_desc& program, int pattern, d
     npu_instr in = program.instrs[i];
     in.a = moved(in.a), in.b = moved(in.b), in.c = moved(in.c), in.mask = moved(in.mask);
     out.instrs.push_back(in);
-    const double ulp = real(in.dtype) ? approximation(in.op).ulp : 0;
-    if (ulp > 0) {
+    if (const double ulp = left_open(in, budget.exact).ulp; ulp > 0) {
       const bool up = pattern == 0 || (pattern == 2 && functions % 2 == 0);
-      const double factor = 1 + (up ? 1 : -1) * (ulp + 1) * share * epsilon(in.dtype);
+      const double factor = 1 + (up ? 1 : -1) * (ulp + 1) * budget.functions * epsilon(in.dtype);
       const auto bits = std::bit_cast<uint64_t>(factor);
       auto found = std::find(out.consts.begin(), out.consts.end(), bits);
       if (found == out.consts.end()) found = out.consts.insert(found, bits);
@@ -134,7 +138,7 @@ class Allowance {
  public:
   Allowance(const npu_command& command, const npu_program_desc* program, Mirror& before,
             const std::vector<Written>& written, const Budget& budget)
-      : freedom_(freedom_of(command, program)), written_(written) {
+      : freedom_(freedom_of(command, program, budget.exact)), written_(written) {
     const bool sums = any_order(command, freedom_, budget.exact);
     if (!freedom_.functions && !sums) return;
     any_ = true;
@@ -144,7 +148,7 @@ class Allowance {
     Scratch base(before, regions);
     if (base.run(command, program, nullptr) != NPU_OK) return;
     for (int pattern = 0; freedom_.functions && pattern < 3; ++pattern) {
-      const auto other = disturbed(*program, pattern, budget.functions);
+      const auto other = disturbed(*program, pattern, budget);
       Scratch scratch(before, regions);
       const npu_program_desc desc = other ? other->desc() : *program;
       if (other && scratch.run(command, &desc, nullptr) == NPU_OK) widen(base, scratch);
@@ -258,7 +262,8 @@ Verdict judge(const npu_command& command, const npu_program_desc* program, Mirro
     const auto begin = static_cast<int64_t>(one.region.addr - command.operands[one.region.operand].addr) / width;
     for (int64_t i = 0; i < count; ++i) {
       const uint64_t want = element_bits(one.want.data(), dtype, i), got = element_bits(one.got.data(), dtype, i);
-      if (want == got || (is_nan(want, dtype) && is_nan(got, dtype))) continue;
+      const bool both_nan = is_nan(want, dtype) && is_nan(got, dtype);
+      if (want == got || (both_nan && budget.exact != Exact::kYes)) continue;
       if (tied(command, written, one.region, begin + i)) {
         ++verdict.tolerated;
         continue;
@@ -275,7 +280,7 @@ Verdict judge(const npu_command& command, const npu_program_desc* program, Mirro
       if (++verdict.differing == 1) {
         verdict.written = r;
         char text[64] = "bit for bit";
-        if (const Freedom freedom = freedom_of(command, program);
+        if (const Freedom freedom = freedom_of(command, program, budget.exact);
             freedom.sums && !any_order(command, freedom, budget.exact))
           std::strcpy(text, "bit for bit (exact=no: sums in any order)");
         if (allowance->any()) std::snprintf(text, sizeof text, "at most %.3g apart", most);

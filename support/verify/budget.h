@@ -1,8 +1,8 @@
 // Is a device's result right? Bit for bit where docs/isa.md promises it, within a budget that follows from it
 // elsewhere.
 //
-// Two things may differ: functions that isa.md lets a device approximate, and, unless both sides follow the order of
-// accumulation that it prescribes (`exact`), float sums and products. What an approximated function may do to a result
+// Unless both sides follow isa.md to the last bit (`exact`), three things may differ: functions that a device may
+// approximate, float sums and products, and which NaN it is. With `exact` only functions without a sequence may. What an approximated function may do to a result
 // is found by trying: the reference runs the command with every such function made larger, smaller, and both in turn,
 // by as much as is allowed, and the spread of the results, doubled, is the budget of an element. A sum may be off by
 // one rounding per term, of the sum of absolute values, which is the same command on absolute values.
@@ -16,8 +16,8 @@
 namespace npu {
 
 enum class Exact {
-  kYes,    // float sums and products in the order of docs/isa.md
-  kSplit,  // those too, but products of f32 and f64 may run in parts, as on a matrix engine that has bf16 only
+  kYes,    // float sums and products in the order of docs/isa.md, functions by their sequences, one NaN
+  kSplit,  // sums in that order, but products of f32 and f64 may run in parts, as on a matrix engine that has bf16 only
   kNo,     // any order
 };
 

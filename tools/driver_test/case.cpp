@@ -291,7 +291,7 @@ void Case::compare(const std::vector<Buffer>& want, const std::vector<Buffer>& g
       std::string budget = "bit for bit";
       if (is_real(w.dtype)) {
         const double a = take(w, i), b = take(g, i), apart = std::abs(a - b);
-        if (std::isnan(a) && std::isnan(b)) continue;
+        if (std::isnan(a) && std::isnan(b) && !same_nans) continue;
         const bool half = w.dtype == NPU_F16 || w.dtype == NPU_BF16;
         if (tolerance.kind == Tolerance::kUlp) {
           const double most = half ? std::max(1.0, std::ceil(tolerance.amount / 1024)) : tolerance.amount;
@@ -355,6 +355,7 @@ void Case::sharpen(const Context& context) {
   for (const npu_instr& in : program ? program->instrs : std::vector<npu_instr>{})
     approximated |= (in.dtype == NPU_F32 || in.dtype == NPU_F64) && npu::approximation(in.op).ulp > 0;
   if (context.exact || (context.exact_sums && !approximated)) tolerance = {};
+  same_nans = context.exact;
 }
 
 void random_cases(Context& context, Rig& rig, const std::function<Case(Random&)>& make) {
