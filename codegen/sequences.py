@@ -1,8 +1,8 @@
 """Turns codegen/functions.ops into support/functions.npu: python codegen/sequences.py
 
 The source has Python's syntax, with the expressions of the op table (expression.py). A function named as an instruction
-becomes a program of that name, which docs/isa.md, "Functions", makes the definition of the instruction; other functions are
-written out where they are called, and an instruction that is called stays one. Numbers of the source are f32 beside f32.
+becomes a program of that name, which docs/isa.md, "Functions", makes the definition of the instruction; other functions
+are written out where they are called, and an instruction that is called stays one. Numbers are f32 beside f32.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ sys.path.insert(0, str(ROOT / "codegen"))
 
 from expression import TableError, compile_paired, compile_program  # noqa: E402
 from generate import find, generate  # noqa: E402
+from sequences import SOURCE, TARGET, compile_functions  # noqa: E402
 from table import read_table  # noqa: E402
 
 TABLE = ROOT / "codegen" / "pointwise.ops"
@@ -118,6 +119,17 @@ def test_unchanged_files_are_not_written_again(tmp_path):
     before = {p.name: p.stat().st_mtime_ns for p in tmp_path.iterdir()}
     generate(TABLE, tmp_path, "table", 2)
     assert before == {p.name: p.stat().st_mtime_ns for p in tmp_path.iterdir()}
+
+
+def test_the_sequences_of_functions_are_those_of_their_source():
+    assert compile_functions(SOURCE.read_text()) == TARGET.read_text(), "run python codegen/sequences.py"
+    half = "def twice(x):\n    return x + x\ndef sign(x):\n    # a helper\n    return twice(x) if x < 0 else -x\n"
+    lines = compile_functions(half).split("each:\n")[1].splitlines()
+    assert [line.split(" = ")[-1].strip() for line in lines] == [
+        "load x : f32", "const 0.0 : f32", "lt %0, %1", "add %0, %0", "neg %0", "where %2, %3, %4", "store out, %5"
+    ]  # fmt: skip
+    with pytest.raises(TableError, match="expected an f32 as result"):
+        compile_functions("def sign(x):\n    return bits(x)\n")
 
 
 @pytest.fixture(scope="module")

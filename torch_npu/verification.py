@@ -170,9 +170,10 @@ def verify(
 
     `inputs` is a tensor, a tuple or list of arguments, or a dict of keyword arguments. The model is a module, of which
     a copy is moved to the device, or a function. `step(model, *inputs)` replaces the plain call, for a training step.
-    `exact`: True (or "yes"): float sums must agree bit for bit too, as docs/isa.md orders them. False ("no"): they may
-    be off by one rounding per term, for devices without an exact mode. "split": only products of float32 and float64
-    may, for a matrix engine that makes them of narrower ones. `out` is the folder of the reproduction.
+    `exact`: True (or "yes"): everything must agree bit for bit, float sums and functions as docs/isa.md defines them.
+    False ("no"): sums may be off by one rounding per term, and functions by their budget, for devices without an exact
+    mode. "split": of sums only products of float32 and float64 may, for a matrix engine that makes them of narrower
+    ones. `out` is the folder of the reproduction.
     """
     spec = lockstep_spec(reference, device, exact, str(Path(out).resolve()))
     name = _device_of(spec)

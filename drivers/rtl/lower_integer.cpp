@@ -58,7 +58,8 @@ Lowering::Value Lowering::add(const Value& a, const Value& b) {
   made.range = {clamp(sum.least), clamp(sum.most)};
   made.wide = a.wide || b.wide || !sum.fits();
   if (made.wide) {
-    const View carry = is_zero(a.view) || is_zero(b.view) ? immediate(0) : apply(NPU_I32, VEC_ULT, made.view, b.view).view;
+    const View carry =
+        is_zero(a.view) || is_zero(b.view) ? immediate(0) : apply(NPU_I32, VEC_ULT, made.view, b.view).view;
     const View high = apply(NPU_I32, VEC_IADD, high_word(a), high_word(b)).view;
     made.high = apply(NPU_I32, VEC_IADD, high, carry).view;
   }

@@ -95,8 +95,8 @@ double terms_of(const npu_command& command) {
   return terms;
 }
 
-// The program with every approximated function off by what is allowed; `pattern` 0: larger, 1: smaller, 2: in turn. Nothing
-// if it gets too long.
+// The program with every approximated function off by what is allowed; `pattern` 0: larger, 1: smaller, 2: in turn.
+// Nothing if it gets too long.
 std::optional<Program> disturbed(const npu_program_desc& program, int pattern, const Budget& budget) {
   Program out = Program::copy_of(program);
   out.instrs.clear();

@@ -2,10 +2,11 @@
 // elsewhere.
 //
 // Unless both sides follow isa.md to the last bit (`exact`), three things may differ: functions that a device may
-// approximate, float sums and products, and which NaN it is. With `exact` only functions without a sequence may. What an approximated function may do to a result
-// is found by trying: the reference runs the command with every such function made larger, smaller, and both in turn,
-// by as much as is allowed, and the spread of the results, doubled, is the budget of an element. A sum may be off by
-// one rounding per term, of the sum of absolute values, which is the same command on absolute values.
+// approximate, float sums and products, and which NaN it is. With `exact` only functions without a sequence may. What
+// an approximated function may do to a result is found by trying: the reference runs the command with every such
+// function made larger, smaller, and both in turn, by as much as is allowed, and the spread of the results, doubled, is
+// the budget of an element. A sum may be off by one rounding per term, of the sum of absolute values, which is the same
+// command on absolute values.
 #pragma once
 #include <string>
 #include <vector>

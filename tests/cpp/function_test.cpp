@@ -29,7 +29,8 @@ double error(double want, float got) {
   if (std::isnan(got)) return HUGE_VAL;
   // At the edge of the range either is right.
   if (std::isinf(got) || std::isinf(nearest))
-    return got == nearest || std::abs(static_cast<double>(got) / want - 1) < 1e-6 || std::abs(want) > 3.4e38 ? 0 : HUGE_VAL;
+    return got == nearest || std::abs(static_cast<double>(got) / want - 1) < 1e-6 || std::abs(want) > 3.4e38 ? 0
+                                                                                                             : HUGE_VAL;
   if (got == 0 && nearest == 0) return std::signbit(got) == std::signbit(want) ? 0 : HUGE_VAL;
   const int exponent = want == 0 ? -149 : std::max(std::ilogb(want) - 23, -149);
   return std::abs(got - want) / std::ldexp(1.0, exponent);
@@ -50,7 +51,8 @@ void check(int op, float a, float b, Worst& worst) {
   worst = {ulp, a, b};
 }
 
-// All exponents and both signs, with the ends of each binade and others between; then the range where most things happen.
+// All exponents and both signs, with the ends of each binade and others between; then the range where most things
+// happen.
 template <class Each>
 void arguments(int per_binade, int between, Each each) {
   for (uint32_t top = 0; top < 512; ++top)
@@ -90,9 +92,7 @@ TEST(sequences_keep_the_accuracy_of_the_page) {
       arguments(points, points * 100, [&](float a) { check(op, a, 0, worst); });
     } else {
       const int few = std::max(2, points / 12);
-      arguments(few, few * 50, [&](float a) {
-        arguments(1, 8, [&](float b) { check(op, a, b, worst); });
-      });
+      arguments(few, few * 50, [&](float a) { arguments(1, 8, [&](float b) { check(op, a, b, worst); }); });
     }
     if (dense) std::printf("%-8s %6.2f at %.9g, %.9g\n", npu::op_name(op), worst.ulp, worst.a, worst.b);
     if (worst.ulp > npu::approximation(op).ulp)

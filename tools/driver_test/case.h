@@ -47,7 +47,7 @@ class Case {
   std::vector<Buffer> buffers;
   Tolerance tolerance;
   bool same_nans = false;  // to the last bit
-  uint8_t choice = 0;  // of the command when it is submitted
+  uint8_t choice = 0;      // of the command when it is submitted
   // Replaces the comparison of one buffer (-1: none): gets the initial, the expected and the driver's buffers.
   int checked_buffer = -1;
   std::function<void(const std::vector<Buffer>& before, const Buffer& want, const Buffer& got)> check;

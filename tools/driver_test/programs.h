@@ -27,7 +27,7 @@ class Grower {
 };
 
 // Instructions that are approximated, and how many units in the last place a driver may be off (docs/isa.md,
-// "Functions"), with one more for the reference. `absolute`: near a zero, or far out.
+// "Functions"), with three more for the reference. `absolute`: near a zero, or far out.
 struct Inexact {
   int op;
   double ulp, absolute;
