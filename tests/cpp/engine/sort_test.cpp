@@ -1,5 +1,6 @@
 // SORT, SCATTER, indices and epilogue accuracy against the reference.
 #include "program_fuzz.h"
+#include "support/approximation.h"
 #include "test.h"
 
 namespace {
@@ -134,7 +135,10 @@ TEST(functions_are_within_a_few_units_in_the_last_place) {
       const double ulp = type == NPU_F32 ? 1.2e-7 : 2.3e-16;
       // Near its zero digamma is a difference of two logarithms, exact to a unit of those.
       const double scale = op == NPU_OP_DIGAMMA ? 4 : type == NPU_F32 ? 1e-37 : 1e-300;
-      const std::string text = k.compare({4 * ulp, scale});
+      // The reference's own sequences of tan, lgamma and erfinv may have 12; of lgamma near its zeros an absolute
+      // error.
+      const bool loose = type == NPU_F32 && npu::approximation(op).ulp > 4;
+      const std::string text = k.compare({(loose ? 16 : 4) * ulp, op == NPU_OP_LGAMMA && loose ? 0.5 : scale});
       if (!text.empty()) fail(name + " " + t + ": " + text);
     }
   }
