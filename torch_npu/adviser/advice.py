@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+UNITS = {"compute": "multipliers", "memory": "memory"}
 WORTH = 0.02  # of the time: below that nobody would notice
 
 
@@ -38,7 +39,9 @@ def rank(facts: dict) -> list[dict]:
     for number, row in enumerate(facts["fallbacks"]):
         copies = row["to_host"] + row["to_device"]
         moved = size(row["to_host_bytes"] + row["to_device_bytes"])
-        why = f"{row['calls']} {_calls(row['calls'])} took {duration(row['us'])} on the CPU{_place(row)}; "
+        why = f"{row['calls']} {_calls(row['calls'])} took {duration(row['us'])}{_place(row)}"
+        meanwhile = row["us"] - row["saved_us"]
+        why += f", {duration(meanwhile)} of it while the device still worked; " if meanwhile > 0.1 * row["us"] else "; "
         why += f"{copies} transfers of {moved} would vanish. "
         why += f"On the device, its memory alone takes {duration(row['least_us'])}."
         do = f"Implement {row['op']} next" if number == 0 else f"Implement {row['op']}"
@@ -53,17 +56,31 @@ def rank(facts: dict) -> list[dict]:
         why = f"{copies} {way}, {size(row['bytes'])}{_place(row)}; the host waited {duration(row['wait_us'])}"
         why += " in them, which includes the work before." if row["direction"] == "DtoH" else "."
         found.append({"kind": "transfer", "do": f"Move less data in {row['op']}", "why": why, "us": row["us"]})
-    for row in facts["commands"][:20]:
-        lost = row["us"] * (1 - min(1.0, row["of_roof"]))
-        if row["of_roof"] and row["of_roof"] < 0.5:
-            rate = f"{row['gflops']:.3g} GFLOP/s" if row["bound"] == "compute" else f"{row['gbps']:.3g} GB/s"
-            why = f"{row['count']} commands of {row['shape'] or 'one value'} at {rate}: {percent(row['of_roof'])} of "
-            why += f"what the {'multipliers' if row['bound'] == 'compute' else 'memory'} would allow{_place(row)}."
-            found.append({"kind": "device", "do": f"Tune {row['op']} {row['kind']}", "why": why, "us": lost})
+    found += _below_the_roof(facts["commands"])
     for entry in found:
         entry["share"] = entry["us"] / total
     kept = [e for e in found if e["share"] >= WORTH or e["kind"] == "fallback"]
     return sorted(kept, key=lambda e: -e["us"])[:8]
+
+
+def _below_the_roof(commands: list[dict]) -> list[dict]:
+    """Commands of one op and kind together, whatever their shapes, where half of the roof or more is missing."""
+    groups: dict[tuple, list[dict]] = {}
+    for row in commands:
+        if 0 < row["of_roof"] < 0.5:
+            groups.setdefault((row["op"], row["kind"]), []).append(row)
+    found = []
+    for (op, kind), rows in groups.items():
+        lost = [row["us"] * (1 - row["of_roof"]) for row in rows]
+        worst = rows[lost.index(max(lost))]
+        rate = f"{worst['gflops']:.3g} GFLOP/s" if worst["bound"] == "compute" else f"{worst['gbps']:.3g} GB/s"
+        roof = f"{percent(worst['of_roof'])} of what the {UNITS[worst['bound']]} would allow"
+        calls = sum(row["count"] for row in rows)
+        shapes = "shape" if len(rows) == 1 else "shapes"
+        why = f"{calls} commands of {len(rows)} {shapes} stay below half of the roof; most is lost in "
+        why += f"{worst['shape'] or 'a single value'}, {rate}: {roof}{_place(worst)}."
+        found.append({"kind": "device", "do": f"Tune {op} {kind}", "why": why, "us": sum(lost)})
+    return found
 
 
 def _calls(count: int) -> str:

@@ -41,7 +41,7 @@ def gather(recording: Recording, title: str, steps: int = 1) -> dict:
         "fallbacks": _fallbacks(recording, saved, total, peak),
         "transfers": _transfers(recording),
         "commands": _commands(recording.commands, peak, total),
-        "ops": _ops(recording, total),
+        "ops": _ops(recording, saved, total),
         "memory": memory.over_time(recording),
         "timeline": timeline.lanes(recording),
     }
@@ -203,8 +203,8 @@ def _commands(commands: list[Command], peak: dict, total: float) -> list[dict]:
     return rows[:COMMANDS]
 
 
-def _ops(recording: Recording, total: float) -> list[dict]:
-    """The table: every op with its commands, every fallback, every direction of transfer."""
+def _ops(recording: Recording, saved: dict[str, float], total: float) -> list[dict]:
+    """The table: every op with its commands, every fallback with the time that only it had, every transfer."""
     rows: dict[tuple, dict] = {}
     lines: dict[tuple, list] = defaultdict(list)
     owners: dict[tuple, set] = defaultdict(set)
@@ -228,7 +228,7 @@ def _ops(recording: Recording, total: float) -> list[dict]:
     for op in recording.fallbacks:
         key = op.name.removeprefix(RANGE), "fallback", "CPU"
         row = row_of(*key)
-        row["us"] += op.end - op.start
+        row["us"] = saved.get(op.name, 0.0)
         row["flops"] += _flops_around(op)
         owners[key].add(id(op))
         lines[key].append(line_of(op))

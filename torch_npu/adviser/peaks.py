@@ -76,7 +76,12 @@ def find(index: int, simulated: bool, commands: list) -> dict:
     """{"flops": per second, "bandwidth": bytes per second, "source": in words}"""
     found = announced(index) or of_chip(index)
     if found is None:
-        found = best_of(commands) if simulated or "MATMUL" not in _commands(index) else measured(index)
+        found = best_of(commands)
+        if not simulated and "MATMUL" in _commands(index):
+            # On a busy machine a product of the run may have been luckier than those that were timed for this.
+            large = best_of([c for c in commands if c.flops > 1e7])["flops"]
+            found = measured(index)
+            found["flops"] = max(found["flops"], large)
     return found
 
 

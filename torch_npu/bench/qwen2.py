@@ -81,7 +81,7 @@ def decode(model: torch.nn.Module, device: str) -> Work:
     return Work(run, held)
 
 
-def lora_step(model: torch.nn.Module, device: str) -> Work:
+def lora_step(model: torch.nn.Module, device: str, sequences: int = 2, length: int = 64) -> Work:
     """Two sequences of 64 tokens, rank 16 at every projection, clipping and AdamW."""
     from peft import LoraConfig, get_peft_model
 
@@ -91,7 +91,7 @@ def lora_step(model: torch.nn.Module, device: str) -> Work:
     model = get_peft_model(model, config, autocast_adapter_dtype=False).to(device).train()
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=1e-4, fused=True)
-    batch = tokens_of(model, 2, 64, device)
+    batch = tokens_of(model, sequences, length, device)
 
     def run():
         loss = model(input_ids=batch, labels=batch).loss
