@@ -70,16 +70,25 @@ class Page:
             assert time.monotonic() < end, f"expected {expression} within {seconds} s; errors: {self.errors}"
             time.sleep(0.02)
 
-    def click(self, selector: str) -> None:
-        """With the mouse, where the element is on the screen."""
+    def hover(self, selector: str) -> tuple[float, float]:
+        """Moves the mouse to the middle of an element, and returns where that is."""
         node = f"document.querySelector({json.dumps(selector)})"
         self.evaluate(f"{node}.scrollIntoView({{block: 'center'}})")
-        place = self.evaluate(
-            f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])({node}.getBoundingClientRect())"
-        )
-        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
-            button = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
-            self.send("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], **button)
+        self.settle()
+        box = self.evaluate(f"(({{x, y, width, height}}) => [x, y, width, height])({node}.getBoundingClientRect())")
+        place = box[0] + box[2] / 2, box[1] + box[3] / 2
+        self.send("Input.dispatchMouseEvent", type="mouseMoved", x=place[0], y=place[1])
+        return place
+
+    def click(self, selector: str) -> None:
+        """With the mouse, where the element is on the screen."""
+        x, y = self.hover(selector)
+        for kind in ("mousePressed", "mouseReleased"):
+            self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def settle(self) -> None:
+        """Until two more pictures have been drawn."""
+        self.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def press(self, key: str) -> None:
         text, code = ("\r", 13) if key == "Enter" else (key, ord(key))
@@ -92,7 +101,7 @@ class Page:
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
         self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        self.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        self.settle()
 
     def screenshot(self, path: Path, whole: bool = True) -> None:
         answer = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole)

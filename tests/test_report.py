@@ -208,6 +208,10 @@ def test_the_page_in_a_browser_without_a_network(browser, tmp_path, make):
     assert set(column(page, "#ops", 3)) == {"MATMUL"}
     page.evaluate("document.querySelector('#roofline circle').focus()")
     assert "GFLOP/s" in page.evaluate("document.getElementById('tip').innerText")
+    page.evaluate("document.activeElement.blur()")
+    assert page.evaluate("document.getElementById('tip').hidden")
+    page.hover("#memory svg")
+    assert "allocated" in page.evaluate("document.getElementById('tip').innerText")
     before = page.evaluate("document.querySelector('#timeline canvas').toDataURL()")
     page.evaluate("document.querySelector('#timeline canvas').focus()")
     page.press("+")

@@ -1,5 +1,5 @@
 const facts = JSON.parse(document.getElementById("facts").textContent);
-const NAMES = { device: "on the device", fallback: "fallback on the CPU", transfer: "transfers", host: "device waits for the host", range: "ranges" };
+const NAMES = { device: "on the device", fallback: "fallback on the CPU", transfer: "transfers", host: "waiting for the host", range: "ranges" };
 
 function make(space, tag, attributes, children) {
   const node = space ? document.createElementNS(space, tag) : document.createElement(tag);
