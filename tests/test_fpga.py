@@ -75,28 +75,30 @@ def card(tmp_path):
         subprocess.run(["umount", "-l", one.folder], capture_output=True)  # what a killed board left
 
 
-def test_lenet_is_bit_identical_to_rtl_through_both_transports(python, card):
+def test_models_are_bit_identical_to_rtl_through_both_transports(python, card):
     """A forward pass and a training step: the bits of every result."""
     python(
         """
         import copy, torch, torch_npu
         from tests import small_models
         torch.manual_seed(0)
-        host, inputs, _ = small_models.lenet()
-        def run(device):
+        def run(host, inputs, named, device):
             model = copy.deepcopy(host).to(device)
-            there = [x.to(device) for x in inputs]
+            there, here = [x.to(device) for x in inputs], {k: v.to(device) for k, v in named.items()}
             with torch.no_grad():
-                before = model(*there)
-            loss = model(*there)
+                before = model(*there, **here)
+            loss = model(*there, **here)
             loss.backward()
-            torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9).step()
-            results = (before, loss, *model.parameters(), *(p.grad for p in model.parameters()))
+            trained = [p for p in model.parameters() if p.requires_grad]
+            torch.optim.AdamW(trained, lr=1e-2).step()
+            results = (before, loss, *trained, *(p.grad for p in trained))
             return [tensor.detach().cpu().numpy().tobytes() for tensor in results]
-        rtl, xdma, bars = (run(f"npu:{i}") for i in range(3))
-        assert len(rtl) > 20
-        assert rtl == xdma
-        assert rtl == bars
+        for name in ("lenet", "resnet_block", "qwen2_lora"):
+            host, inputs, named = getattr(small_models, name)()
+            rtl, xdma, bars = (run(host, inputs, named, f"npu:{i}") for i in range(3))
+            assert len(rtl) >= 18, name
+            assert rtl == xdma, name
+            assert rtl == bars, name
         """,
         TORCH_NPU_DRIVER=f"rtl:memory=256M,{card().driver},{card('--bars').driver}",
         TORCH_NPU_FALLBACK="quiet",

@@ -120,7 +120,8 @@ def test_functions_stay_within_four_units_in_the_last_place(python):
         x += [torch.arange(1, 500) * math.pi / 2]
         x += [torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 1e-40, 0.9, 4])]
         x = torch.cat(x)
-        for name in ("sin", "cos", "erf", "tanh", "exp", "log", "log1p", "expm1"):
+        names = "sin cos asin acos atan sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log2 log10 log1p erf erfc"
+        for name in [*names.split(), "sigmoid", "rsqrt"]:
             with torch_npu.fallback.mode("error"):
                 got = getattr(torch, name)(x.npu()).cpu()
             true = getattr(torch, name)(x.double())
@@ -169,11 +170,12 @@ def test_integers_of_64_bits_indices_and_random_numbers(python):
     ).lines()
 
 
-# Inference, then a training step of a model: answers, loss and new parameters against the CPU. Nothing may run on the
-# CPU, integers and masks included.
+# Inference, then a training step of a model: answers, loss and new parameters against the CPU, every command against the C
+# model's exact mode. Nothing may run on the CPU, integers and masks included.
 TRAINING_STEP = """
     import copy, sys, torch, torch_npu
     from tests import small_models
+    from torch_npu.verification import wrapper_report
     torch.manual_seed(0)
     model, inputs, named = getattr(small_models, sys.argv[1])()
     on_npu = copy.deepcopy(model).npu()
@@ -198,7 +200,8 @@ TRAINING_STEP = """
     for want, got in zip(model.parameters(), on_npu.parameters()):
         assert got.device.type == "npu"
         torch.testing.assert_close(got.cpu(), want, rtol=1e-5, atol=2e-6)
-    print(trained, *sorted(torch_npu.fallback.report()))
+    compared = wrapper_report(sys.argv[3])
+    print(trained, compared["commands"], compared["same_bits"], *sorted(torch_npu.fallback.report()))
 """
 
 
@@ -206,11 +209,13 @@ TRAINING_STEP = """
     "model, optimizer",
     [("lenet", "sgd"), ("resnet_block", "sgd"), ("padded_pool", "sgd"), ("qwen2", "sgd"), ("qwen2_lora", "adamw")],
 )
-def test_models_run_on_the_npu_alone(python, model, optimizer):
-    lines = python(TRAINING_STEP, model, optimizer, TORCH_NPU_DRIVER=DRIVER, TORCH_NPU_FALLBACK="quiet").lines()
-    trained, *on_cpu = lines[-1].split()
+def test_models_run_on_the_npu_alone_and_bit_for_bit(python, tmp_path, model, optimizer):
+    driver = f"lockstep:device=[{DRIVER}]:reference=[cmodel:mode=exact]:out=[{tmp_path}]"
+    lines = python(TRAINING_STEP, model, optimizer, driver, TORCH_NPU_DRIVER=driver, TORCH_NPU_FALLBACK="quiet").lines()
+    trained, commands, same_bits, *on_cpu = lines[-1].split()
     assert int(trained) > 0
     assert on_cpu == []
+    assert int(commands) >= 40 and same_bits == commands
 
 
 def test_qwen2_generates_the_tokens_of_the_cpu(python):
