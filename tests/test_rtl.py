@@ -170,8 +170,8 @@ def test_integers_of_64_bits_indices_and_random_numbers(python):
     ).lines()
 
 
-# Inference, then a training step of a model: answers, loss and new parameters against the CPU, every command against the
-# C model's exact mode. Nothing may run on the CPU, integers and masks included.
+# Inference, then a training step of a model: answers, loss and new parameters against the CPU, every command against
+# the C model's exact mode. Nothing may run on the CPU, integers and masks included.
 TRAINING_STEP = """
     import copy, sys, torch, torch_npu
     from tests import small_models
