@@ -117,7 +117,7 @@ class _Graphed:
             for _ in range(warmup):
                 outputs = [y for y in pytree.tree_leaves(function(*args)) if y.requires_grad]
                 if outputs and self.wanted:
-                    grads = [torch.empty_like(y) for y in outputs]
+                    grads = [torch.zeros_like(y) for y in outputs]
                     torch.autograd.grad(outputs, self.wanted, grads, allow_unused=unused_ok)
         current_stream().wait_stream(side)
         self.args = args

@@ -10,7 +10,7 @@ void watch_ops(bool on);
 // The outermost op of this thread, "aten::linear"; empty: none.
 std::string current_op();
 
-// An op of the CPU is about to use these bytes (sanitizer.cpp).
+// An op of the CPU is about to use these bytes (pinned.cpp).
 void host_uses(const std::string& op, const void* data, uint64_t size, bool writes);
 // Is there pinned memory that a copy may be using?
 bool has_pinned_copies() noexcept;
