@@ -464,6 +464,13 @@ def host_reads_too_early():
     return y + 1  # here
 
 
+def host_lists_too_early():
+    """race: of the CPU reads pinned memory"""
+    x = torch.ones(100, device=NPU)
+    y = x.to("cpu", non_blocking=True)  # other
+    return y.tolist()  # here
+
+
 def host_writes_too_early():
     """race: of the CPU writes pinned memory"""
     batch = torch.ones(100).pin_memory()

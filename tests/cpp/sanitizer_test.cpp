@@ -204,6 +204,11 @@ void memory_has_owners() {
   EXPECT(kind_of(1990, 2004) == Fault::kBeforeBegin);
   shadow.freed(1000, nullptr, {}, {});
   EXPECT(kind_of(1050, 1060) == Fault::kAfterFree);
+  add(1040, 20);  // of the old one both ends are left
+  EXPECT(kind_of(1050, 1060) == -1 && kind_of(1000, 1010) == Fault::kAfterFree &&
+         kind_of(1090, 1100) == Fault::kAfterFree);
+  EXPECT(shadow.check_memory(touch_of(1090, 1100, false), 1090, false)->size == 100);
+  shadow.freed(1040, nullptr, {}, {});
   EXPECT(kind_of(900'000, 900'004) == Fault::kNoTensor);
 
   const Touch read = touch_of(2000, 2040, false);
@@ -228,7 +233,7 @@ void unordered_accesses_are_races() {
   const auto access = [&](Clock& clock, uint32_t stream, npu_addr begin, npu_addr end, bool write) {
     const Touch touch = touch_of(begin, end, write);
     const bool races = shadow.check_race(touch, clock).has_value();
-    shadow.accessed(touch, clock.step(stream), clock, nullptr);
+    shadow.accessed(touch, clock.step(stream), clock, {}, nullptr);
     return races;
   };
   EXPECT(!access(a, 0, 1000, 1100, true));

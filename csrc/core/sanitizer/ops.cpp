@@ -25,6 +25,11 @@ bool touches_no_data(std::string_view op) {
          op == "aten::record_stream" || op.starts_with("aten::_has_");
 }
 
+// tolist() and printing begin with it, and then read the data past PyTorch's ops.
+bool precedes_a_look(std::string_view op) {
+  return op == "aten::resolve_conj";
+}
+
 template <class Visit>
 void each_tensor(const c10::IValue& value, const Visit& visit) {
   if (value.isTensor()) {
@@ -44,13 +49,14 @@ void look_at_host(const at::RecordFunction& op) {
   if (inputs.size() != arguments.size()) return;
   for (size_t k = 0; k < inputs.size(); ++k) {
     const c10::AliasInfo* alias = arguments[k].alias_info();
-    if (alias && !alias->isWrite()) return;  // a view
+    if (alias && !alias->isWrite() && !precedes_a_look(name->name)) return;  // a view
     bool on_device = false;
     each_tensor(inputs[k], [&](const at::Tensor& tensor) { on_device |= tensor.is_privateuseone(); });
     if (on_device) return;  // what it does with the host's memory is a copy, which the driver is asked for
   }
   for (size_t k = 0; k < inputs.size(); ++k) {
-    const bool writes = arguments[k].alias_info() != nullptr;
+    const c10::AliasInfo* alias = arguments[k].alias_info();
+    const bool writes = alias && alias->isWrite();
     each_tensor(inputs[k], [&](const at::Tensor& tensor) {
       if (!tensor.is_cpu() || !tensor.has_storage() || tensor.numel() == 0) return;
       uint64_t last = 0;

@@ -27,8 +27,8 @@ Fault fault_of(Fault::Kind kind, const Touch& touch, Run bytes, const Storage* s
   fault.touched = {touch.bytes.begin(), touch.bytes.end()};
   fault.bytes = bytes;
   if (storage) {
-    fault.begin = storage->begin;
-    fault.size = storage->size;
+    fault.begin = storage->whole.begin;
+    fault.size = storage->whole.size();
     fault.allocated = storage->allocated;
     fault.freed = storage->freed;
     fault.copied = storage->copied;
@@ -69,8 +69,18 @@ void Shadow::allocated(Storage storage) {
     }
     const auto all = std::make_shared<const Bytes>(Run{storage.begin, storage.end()});
     for (auto& [stream, access] : last) storage.accesses.push_back({access.stamp, true, all, access.record});
+    // What is left of it on either side has no new owner yet.
+    Storage old = std::move(at->second);
     at = freed_.erase(at);
+    for (const Run part : {Run{old.begin, storage.begin}, Run{storage.end(), old.end()}}) {
+      if (part.begin >= part.end || part.begin < old.begin || part.end > old.end()) continue;
+      Storage rest = old;
+      rest.begin = part.begin;
+      rest.size = part.size();
+      freed_[rest.begin] = std::move(rest);
+    }
   }
+  storage.whole = {storage.begin, storage.end()};
   live_[storage.begin] = std::move(storage);
 }
 
@@ -198,14 +208,15 @@ std::optional<Fault> Shadow::check_race(const Touch& touch, const Clock& now) co
   return std::nullopt;
 }
 
-void Shadow::accessed(const Touch& touch, Stamp stamp, const Clock& now, const RecordPtr& record) {
+void Shadow::accessed(const Touch& touch, Stamp stamp, const Clock& now, const Clock& host, const RecordPtr& record) {
   if (touch.unsure) return;
   std::shared_ptr<const Bytes> bytes;
   each_live(touch.bytes.begin(), touch.bytes.end(), [&](Storage& storage) {
     // What comes behind this access comes behind all that came before it: an earlier one that it covers says nothing
     // more, unless it wrote and this one only reads.
     std::erase_if(storage.accesses, [&](const Access& old) {
-      return now.has(old.stamp) && (touch.write || !old.write) && touch.bytes.covers(*old.bytes);
+      return host.has(old.stamp) ||
+             (now.has(old.stamp) && (touch.write || !old.write) && touch.bytes.covers(*old.bytes));
     });
     if (storage.accesses.size() >= kMostAccesses) {
       const auto over = std::find_if(storage.accesses.begin(), storage.accesses.end(),

@@ -31,6 +31,7 @@ struct Storage {
   RecordPtr copied;            // who last copied bytes here that nobody had written
   Written written;
   std::vector<Access> accesses;
+  Run whole;  // of a freed one, of which only a part has no new owner; set when it is allocated
 
   npu_addr end() const { return begin + size; }
 };
@@ -68,7 +69,8 @@ class Shadow {
   std::optional<Fault> check_written(const Touch& touch, const Touch* before, size_t count, bool in_replay) const;
   std::optional<Fault> check_race(const Touch& touch, const Clock& now) const;
 
-  void accessed(const Touch& touch, Stamp stamp, const Clock& now, const RecordPtr& record);
+  // `host`: what every later work comes behind, whatever its stream.
+  void accessed(const Touch& touch, Stamp stamp, const Clock& now, const Clock& host, const RecordPtr& record);
   void wrote(const Bytes& bytes);
   // These were stored as they are by somebody who chose them, and are still unwritten.
   void left_unwritten(const Bytes& bytes, const RecordPtr& record);

@@ -137,7 +137,7 @@ void end(const DriverCall& call) {
   const std::string_view function(call.function);
   if (all.options.checks & kRace) {
     const Stamp stamp = all.order.step(work.stream);
-    for (const Touch& touch : work.touches) shadow.accessed(touch, stamp, now, work.record);
+    for (const Touch& touch : work.touches) shadow.accessed(touch, stamp, now, all.order.host(), work.record);
     if (call.host && (call.flags & NPU_COPY_PINNED)) {
       const auto* begin = static_cast<const char*>(call.host);
       all.pinned.push_back({begin, begin + call.size, function == "copy_to_host", stamp, work.record});
