@@ -267,6 +267,31 @@ def test_a_range_that_is_not_there_is_refused():
         run.keep_range("stop")
 
 
+def test_a_driver_without_commands_is_all_fallbacks(browser, tmp_path):
+    device = torch_npu.add_driver("template")[0]
+    file = tmp_path / "report.html"
+    made = torch_npu.report(networks.lenet(), torch.randn(2, 1, 28, 28), device=device, steps=1, html=file)
+    assert made.headline.startswith("0 % of the time ran on the device; implementing aten::")
+    found = {row["op"]: row["calls"] for row in made.facts["fallbacks"]}
+    assert found == made.facts["counts"]["counted"] and found["aten::convolution"] == 2 and found["aten::addmm"] == 3
+    parts = made.facts["shares"]
+    assert parts["ops"] == {"device": 0, "fallback": 11} and parts["bytes"]["device"] == 0
+    # PyTorch's own count: two convolutions, three linear layers.
+    products = 28 * 28 * 6 * 25 + 10 * 10 * 16 * 6 * 25 + 400 * 120 + 120 * 84 + 84 * 10
+    assert parts["flops"] == {"device": 0, "fallback": 2 * 2 * products}
+    page = browser.open(file)
+    page.wait("document.documentElement.dataset.ready === 'yes'")
+    assert len(column(page, "#fallbacks", 1)) == len(found) and page.errors == []
+
+
+def test_a_run_without_the_device_says_so(browser, tmp_path):
+    made = torch_npu.report(lambda: torch.ones(3) + 1, (), steps=1, html=tmp_path / "report.html")
+    assert made.headline == "Nothing ran on the device." and made.facts["advice"] == []
+    page = browser.open(tmp_path / "report.html")
+    page.wait("document.documentElement.dataset.ready === 'yes'")
+    assert page.errors == []
+
+
 def test_the_roof_is_measured_where_nothing_announces_it(found, cmodel):
     peak = found.facts["peak"]
     assert 1e9 < peak["flops"] < 1e14 and 1e8 < peak["bandwidth"] < 1e13 and "measured here" in peak["source"]

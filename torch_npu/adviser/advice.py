@@ -43,10 +43,11 @@ def rank(facts: dict) -> list[dict]:
         meanwhile = row["us"] - row["saved_us"]
         why += f", {duration(meanwhile)} of it while the device still worked; " if meanwhile > 0.1 * row["us"] else "; "
         why += f"{copies} transfers of {moved} would vanish. "
-        why += f"On the device, its memory alone takes {duration(row['least_us'])}."
+        if row["least_us"]:
+            why += f"On the device, its memory alone takes {duration(row['least_us'])}."
         do = f"Implement {row['op']} next" if number == 0 else f"Implement {row['op']}"
         found.append({"kind": "fallback", "do": do, "why": why, "us": row["saved_us"]})
-    if not facts["simulated"] and spent["host"] > 0.1 * total:
+    if facts["counts"]["commands"] and not facts["simulated"] and spent["host"] > 0.1 * total:
         why = f"The device stood still for {duration(spent['host'])} while Python and PyTorch prepared its next work. "
         why += "Larger batches, torch.compile or torch.npu.graph give it more work per call."
         found.append({"kind": "host", "do": "Keep the device busy", "why": why, "us": spent["host"]})

@@ -80,7 +80,7 @@ function logChart(node, width, options) {
 
 function roofline() {
   const rows = facts.commands.filter((row) => row.us > 0);
-  if (!rows.length) return section("How near to the roof", "No command ran on the device.");
+  if (!rows.length || !facts.peak.bandwidth) return null;
   const kinds = [...new Set(rows.map((row) => row.kind))];
   const longest = Math.max(...rows.map((row) => row.us));
   const peak = facts.peak;

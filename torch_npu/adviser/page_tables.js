@@ -42,8 +42,8 @@ function fallbacks() {
     lineColumn,
   ];
   const table = sortable(columns, facts.fallbacks, { by: 1, tip: (r) => [r.op,
-    `to the host: ${count(r.to_host)} × , ${bytes(r.to_host_bytes)}`.replace(" × ,", " copies,"), `to the device: ${count(r.to_device)} copies, ${bytes(r.to_device_bytes)}`,
-    `on the device, its memory alone would take ${duration(r.least_us)}`, ...lineTips(r.lines)] });
+    `to the host: ${count(r.to_host)} copies, ${bytes(r.to_host_bytes)}`, `to the device: ${count(r.to_device)} copies, ${bytes(r.to_device_bytes)}`,
+    r.least_us ? `on the device, its memory alone would take ${duration(r.least_us)}` : null, ...lineTips(r.lines)] });
   return section("Fallbacks: implement the first one next",
     "Ops that the device has no kernel for, or refused. \"Would save\" is the time in which only the fallback ran: the device stood still, and the transfers around it would vanish.",
     el("div", { class: "card", id: "fallbacks" }, table.node));

@@ -68,7 +68,9 @@ def best_of(commands: list) -> dict:
     return {
         "flops": max((c.flops / (c.end - c.start) * 1e6 for c in timed), default=0.0),
         "bandwidth": max((c.bytes / (c.end - c.start) * 1e6 for c in timed), default=0.0),
-        "source": "the best that a command of this run reached, because the driver announces none",
+        "source": "the best that a command of this run reached, because the driver announces none"
+        if timed
+        else "not known: the driver announces none, and no command ran",
     }
 
 

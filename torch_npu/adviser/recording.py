@@ -273,10 +273,12 @@ def _find_fallbacks(recording: Recording) -> None:
 def user_line(frames: list[dict]) -> tuple[str, int, str] | None:
     """The innermost frame outside of torch and of this package, whose models of torch_npu/bench count as somebody's."""
     ours = tuple(str(Path(module.__file__).parent) + os.sep for module in (torch, torch_npu))
-    models = f"{ours[1]}bench{os.sep}"
+    models, generated = f"{ours[1]}bench{os.sep}", os.environ.get("TORCHINDUCTOR_CACHE_DIR") or "<"
     for frame in frames:
         name = frame["filename"]
         if not name or name.startswith("<") or name.endswith(("runpy.py", "contextlib.py")):
+            continue
+        if "torchinductor" in name or name.startswith(generated):
             continue
         if not name.startswith(ours) or name.startswith(models):
             return name, frame["line"], frame["name"]
