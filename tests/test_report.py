@@ -119,6 +119,7 @@ def test_long_runs_stay_small_and_keep_their_peaks():
     slices = list(zip(*[iter(lane["slices"])] * 5))
     assert len(slices) <= timeline.SLICES and sum(row[4] for row in slices) == 100_000
     assert lane["slices"][0] == 0 and slices[-1][0] + slices[-1][1] == round(10 * run.commands[-1].end)
+    assert lanes["busy"] == [0.9] * timeline.STRETCHES, "gaps inside of merged slices count as gaps"
     level, points = 0, []
     for k in range(50_000):
         level = 10**9 if k == 31_415 else k % 100

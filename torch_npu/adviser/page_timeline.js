@@ -4,7 +4,7 @@ function timeline() {
   const LANE = 30, GAP = 8, HEAD = 26, BUSY = 44, LABEL = 14, STRIDE = 5;
   const end = facts.wall_us * 10;
   let from = 0, to = end, hit = -1;
-  const busy = busyShare(lanes, end);
+  const busy = facts.timeline.busy;
   const canvas = el("canvas", { tabindex: 0, role: "application",
     "aria-label": "Timeline of host threads and device streams. Arrow keys move, plus and minus zoom, 0 shows everything." });
   const height = HEAD + BUSY + GAP + lanes.length * (LANE + LABEL + GAP);
@@ -129,20 +129,6 @@ function niceStep(raw) {
 }
 const shortName = (name) => name.replace(/^aten::/, "").replace(/^autograd::engine::evaluate_function: /, "");
 
-// How much of each of 240 stretches a device's stream was at work.
-function busyShare(lanes, end) {
-  const bins = new Float64Array(240), length = end / bins.length;
-  for (const lane of lanes) {
-    if (lane.kind !== "device") continue;
-    for (let i = 0; i < lane.slices.length; i += 5) {
-      const start = Math.max(0, lane.slices[i]), stop = Math.min(end, lane.slices[i] + lane.slices[i + 1]);
-      for (let k = Math.floor(start / length); k < bins.length && k * length < stop; k++) {
-        bins[k] += Math.max(0, Math.min(stop, (k + 1) * length) - Math.max(start, k * length)) / length;
-      }
-    }
-  }
-  return bins.map((v) => Math.min(1, v));
-}
 function drawBusy(c, busy, x, end, width, top, height, fill, soft, card) {
   const base = top + height;
   c.fillStyle = fill;

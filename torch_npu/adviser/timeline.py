@@ -6,6 +6,7 @@ from collections import defaultdict
 
 from torch_npu.adviser.recording import Op, Recording, is_fallback
 
+STRETCHES = 240  # of the strip above the lanes
 SLICES = 12_000  # on the page, all lanes together
 PLACES = ("host", "device", "transfer", "fallback", "range")
 
@@ -51,7 +52,23 @@ def lanes(recording: Recording) -> dict:
             flat += [round(10 * start), round(10 * (end - start))]
             flat += [names.setdefault(name, len(names)), PLACES.index(place), count]
         out.append({"name": key[1], "kind": ("ranges", "host", "device")[key[0]], "slices": flat})
-    return {"names": list(names), "places": PLACES, "lanes": out, "resolution": round(resolution, 3)}
+    made = {"names": list(names), "places": PLACES, "lanes": out, "resolution": round(resolution, 3)}
+    return made | {"busy": busy(recording)}
+
+
+def busy(recording: Recording) -> list[float]:
+    """Which part of each stretch of the run the device was at work, all streams together."""
+    length, bins = max(recording.wall, 1e-9) / STRETCHES, [0.0] * STRETCHES
+    until = recording.begin
+    for command in sorted(recording.commands, key=lambda c: c.start):
+        start, end = max(command.start, until), min(command.end, recording.end)
+        until = max(until, end)
+        place = int((start - recording.begin) / length)
+        while place < STRETCHES and recording.begin + place * length < end:
+            left = recording.begin + place * length
+            bins[place] += max(0.0, min(end, left + length) - max(start, left)) / length
+            place += 1
+    return [round(min(1.0, value), 3) for value in bins]
 
 
 def _plain_parent(op: Op) -> Op | None:
