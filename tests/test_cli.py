@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from conftest import needs_profiler
 
 from torch_npu import cli, config
 from torch_npu.cli import command
@@ -279,7 +280,10 @@ def folder(tmp_path_factory):
     return made
 
 
-@pytest.mark.parametrize("line, expected, key", ANSWERS, ids=[line for line, _, _ in ANSWERS])
+@pytest.mark.parametrize(
+    "line, expected, key",
+    [pytest.param(*a, marks=needs_profiler if a[2] == "headline" else (), id=a[0]) for a in ANSWERS],
+)
 def test_json_is_all_there_is_on_stdout(folder, line, expected, key):
     status, out, err = called(*shlex.split(line.replace("{}", str(folder))), "--json")
     facts = json.loads(out)

@@ -8,12 +8,13 @@ from collections import Counter
 import perfetto
 import pytest
 import torch
-from conftest import LIBRARIES
+from conftest import LIBRARIES, needs_profiler
 from torch.profiler import ProfilerActivity, profile, record_function
 
 import torch_npu
 from torch_npu.bench import qwen2
 
+pytestmark = needs_profiler
 BOTH = [ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]
 
 

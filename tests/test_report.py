@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from browser import Browser
-from conftest import LIBRARIES, ROOT
+from conftest import LIBRARIES, ROOT, needs_profiler
 from torch import nn
 
 import torch_npu
@@ -13,6 +13,7 @@ from torch_npu.adviser import advice, memory, shares, timeline
 from torch_npu.adviser.recording import Command, Op, Recording
 from torch_npu.bench import networks, qwen2
 
+pytestmark = needs_profiler
 LIMIT = 2_000_000  # bytes of a page
 
 
