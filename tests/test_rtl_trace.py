@@ -25,6 +25,12 @@ PROGRAM = """
     (d * 2).cpu()
     print(start.elapsed_time(end))
 """
+# And two whose addresses only the data tells: commands 4 and 5.
+INDEXED = """
+    i, table = torch.tensor([3, 0, 3, 9]).npu(), torch.randn(10, 6).npu()
+    table.index_add_(0, i, torch.nn.functional.embedding(i, table))
+    torch.npu.synchronize()
+"""
 
 
 def test_cycles_of_every_command_are_written_as_json_lines(python, tmp_path):
@@ -64,14 +70,18 @@ def test_a_recorded_command_becomes_a_test_vector_that_the_bench_replays(python,
     from tests.rtl.build import build
 
     recording, vector = tmp_path / "out.npt", tmp_path / "product.json"
-    python(PROGRAM, TORCH_NPU_DRIVER=f"record:driver=[cmodel:mode=exact]:file={recording}").lines()
-    command = [LIBRARIES / "npu-replay", recording, "--command", "2", "--cocotb", vector, "--driver", DRIVER]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert result.returncode == 0, result.stdout + result.stderr
+    python(PROGRAM + INDEXED, TORCH_NPU_DRIVER=f"record:driver=[cmodel:mode=exact]:file={recording}").lines()
+    vectors = [vector, tmp_path / "gather.json", tmp_path / "scatter.json"]
+    for number, path in zip((2, 4, 5), vectors):
+        command = [LIBRARIES / "npu-replay", recording, "--command", str(number), "--cocotb", path, "--driver", DRIVER]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert result.returncode == 0, result.stdout + result.stderr
+    opcodes = [{int(packet[:2], 16) for packet in json.loads(path.read_text())["packets"]} for path in vectors]
+    assert opcodes[0] == {3} and 4 in opcodes[1] and 5 in opcodes[2], opcodes
     facts = json.loads(vector.read_text())
     assert facts["kind"] == "MATMUL" and len(facts["packets"]) >= 1
     simulation = build(ROOT / "build" / "benches")
-    passed, text = bench(simulation, "npu_top", 2, 0.05, BENCH_VECTORS=str(vector))
+    passed, text = bench(simulation, "npu_top", 2, 0.05, BENCH_VECTORS=os.pathsep.join(map(str, vectors)))
     assert passed, text
     # Another result is noticed.
     area = next(a for a, b in zip(facts["expected"], facts["memory"]) if a["bytes"] != b["bytes"])

@@ -73,10 +73,14 @@ uint64_t to_integer(float value, int dtype) {
   return npu::convert(from, NPU_F32, dtype).u;
 }
 
-unsigned char* at(const Packet& p, unsigned char* memory, int operand, const uint32_t* index) {
+uint64_t address(const Packet& p, int operand, const uint32_t* index) {
   uint64_t addr = p.addr[operand];
   for (int d = 0; d < 4; d++) addr += static_cast<uint64_t>(int64_t{index[d]} * p.stride[operand][d]);
-  return memory + addr;
+  return addr;
+}
+
+unsigned char* at(const Packet& p, unsigned char* memory, int operand, const uint32_t* index) {
+  return memory + address(p, operand, index);
 }
 
 uint32_t source(const Packet& p, unsigned char* memory, int operand, const uint32_t* index) {
@@ -101,8 +105,9 @@ void run_vector(const Packet& p, unsigned char* memory) {
         }
 }
 
-// The element's address is that of the point and b elements further.
-void run_indexed(const Packet& p, unsigned char* memory) {
+// Calls each(point, taken, address): the element lies b elements behind that of the point.
+template <class Each>
+void indexed(const Packet& p, unsigned char* memory, Each each) {
   const int moved = p.opcode == OP_GATHER ? kA : kResult;
   uint32_t i[4];
   for (i[0] = 0; i[0] < p.size[0]; i[0]++)
@@ -111,15 +116,20 @@ void run_indexed(const Packet& p, unsigned char* memory) {
         for (i[3] = 0; i[3] < p.size[3]; i[3]++) {
           const int64_t index = static_cast<int32_t>(source(p, memory, kB, i));
           const bool taken = source(p, memory, kC, i) != 0;
-          unsigned char* element = at(p, memory, moved, i) + index * type_width(p.type(moved));
-          if (p.opcode == OP_GATHER) {
-            store(p.type(kResult), at(p, memory, kResult, i), taken ? load(p.type(kA), element) : 0);
-          } else if (taken) {
-            const uint32_t a = source(p, memory, kA, i);
-            store(p.type(kResult), element,
-                  p.op == VEC_MOV ? a : run_operation(p.op, load(p.type(kResult), element), a, 0));
-          }
+          each(i, taken, address(p, moved, i) + static_cast<uint64_t>(index * type_width(p.type(moved))));
         }
+}
+
+void run_indexed(const Packet& p, unsigned char* memory) {
+  indexed(p, memory, [&](const uint32_t* i, bool taken, uint64_t element) {
+    if (p.opcode == OP_GATHER) {
+      store(p.type(kResult), at(p, memory, kResult, i), taken ? load(p.type(kA), memory + element) : 0);
+    } else if (taken) {
+      const uint32_t a = source(p, memory, kA, i);
+      store(p.type(kResult), memory + element,
+            p.op == VEC_MOV ? a : run_operation(p.op, load(p.type(kResult), memory + element), a, 0));
+    }
+  });
 }
 
 void run_reduce(const Packet& p, unsigned char* memory) {
@@ -250,6 +260,14 @@ uint32_t run_operation(uint32_t op, uint32_t a, uint32_t b, uint32_t c) {
     default:
       return a;
   }
+}
+
+std::vector<uint64_t> moved_elements(const Packet& packet, unsigned char* memory) {
+  std::vector<uint64_t> out;
+  indexed(packet, memory, [&](const uint32_t*, bool taken, uint64_t element) {
+    if (taken) out.push_back(element);
+  });
+  return out;
 }
 
 void run_packet(const Packet& packet, unsigned char* memory) {

@@ -2,7 +2,6 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -59,45 +58,66 @@ std::string quoted(const std::string& text) {
 }
 
 TestVector::TestVector(Board& board, const std::vector<Packet>& packets)
-    : packets_(packets), memory_size_(board.memory_size()) {
-  std::vector<Range> ranges;
+    : packets_(packets), memory_size_(board.memory_size()), loaded_(memory_size_ / LINE_BYTES) {
+  void* memory =
+      mmap(nullptr, memory_size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) {
+    problem_ = "expected address space for a copy of device memory, got none";
+    return;
+  }
+  model_ = static_cast<unsigned char*>(memory);
   for (const Packet& packet : packets) {
-    if (packet.opcode > OP_GEMM) problem_ = "expected packets whose addresses are known beforehand, got a gather";
+    const bool indexed = packet.opcode == OP_GATHER || packet.opcode == OP_SCATTER;
     for (int i = 0; i < 4; i++) {
       const Range range = reach(packet, i);
       // An operand that a packet does not have lies at 0, where the ring is.
       const bool immediate = i > 0 && (packet.flags & FLAG_IMM_A << (i - 1));
-      if (!immediate && range.begin >= Processor::kRingBytes && range.end <= memory_size_) ranges.push_back(range);
+      const bool moved = indexed && i == (packet.opcode == OP_GATHER ? kA : kResult);
+      if (!immediate && !moved && range.begin >= Processor::kRingBytes && range.end <= memory_size_)
+        take(board, range.begin, range.end);
     }
+    // Where these go is known when all packets before have run.
+    for (uint64_t element : indexed ? moved_elements(packet, model_) : std::vector<uint64_t>()) {
+      if (element >= memory_size_)
+        problem_ = "expected elements in device memory, got one at " + std::to_string(element);
+      else
+        take(board, element / LINE_BYTES * LINE_BYTES, (element / LINE_BYTES + 1) * LINE_BYTES);
+    }
+    if (!problem_.empty()) return;
+    run_packet(packet, model_);
   }
-  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
-  std::vector<Range> merged;
-  for (const Range& range : ranges)
-    if (!merged.empty() && range.begin <= merged.back().end)
-      merged.back().end = std::max(merged.back().end, range.end);
-    else
-      merged.push_back(range);
-  uint64_t bytes = 0;
-  for (const Range& range : merged) bytes += range.end - range.begin;
-  if (bytes > kMost) problem_ = "expected a command on at most 64 MiB, got " + std::to_string(bytes >> 20) + " MiB";
-  if (!problem_.empty()) return;
-  for (const Range& range : merged) {
-    std::vector<unsigned char>& now = before_[range.begin];
-    now.resize(range.end - range.begin);
-    board.read_memory(now.data(), range.begin, now.size());
+}
+
+TestVector::~TestVector() {
+  if (model_) munmap(model_, memory_size_);
+}
+
+// Lines that no packet has touched yet are as the board has them.
+void TestVector::take(Board& board, uint64_t begin, uint64_t end) {
+  for (uint64_t line = begin / LINE_BYTES; problem_.empty() && line < end / LINE_BYTES;) {
+    uint64_t last = line;
+    while (last < end / LINE_BYTES && !loaded_[last]) loaded_[last++] = true;
+    if (last == line) {
+      line++;
+      continue;
+    }
+    const uint64_t size = (last - line) * LINE_BYTES;
+    bytes_ += size;
+    if (bytes_ > kMost) problem_ = "expected a command on at most 64 MiB, got more";
+    std::vector<unsigned char>& now = before_[line * LINE_BYTES];
+    if (problem_.empty()) {
+      now.resize(size);
+      board.read_memory(now.data(), line * LINE_BYTES, size);
+      std::memcpy(model_ + line * LINE_BYTES, now.data(), size);
+    }
+    line = last;
   }
 }
 
 std::string TestVector::write(const std::string& path, const std::string& kind, const std::string& label) {
   if (!problem_.empty()) return problem_;
-  void* memory =
-      mmap(nullptr, memory_size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) return "expected address space for a copy of device memory, got none";
-  auto* model = static_cast<unsigned char*>(memory);
-  for (const auto& [address, bytes] : before_) std::memcpy(model + address, bytes.data(), bytes.size());
   std::string out = "{\n  \"kind\": " + quoted(kind) + ",\n  \"label\": " + quoted(label) + ",\n  \"packets\": [";
   for (const Packet& packet : packets_) {
-    run_packet(packet, model);
     if (out.back() != '[') out += ",";
     out += "\n    \"";
     append_hex(&out, reinterpret_cast<const unsigned char*>(&packet), packet.lines() * LINE_BYTES);
@@ -106,9 +126,8 @@ std::string TestVector::write(const std::string& path, const std::string& kind, 
   out += "\n  ],\n  \"memory\": [";
   for (const auto& [address, bytes] : before_) append_area(&out, address, bytes.data(), bytes.size());
   out += "\n  ],\n  \"expected\": [";
-  for (const auto& [address, bytes] : before_) append_area(&out, address, model + address, bytes.size());
+  for (const auto& [address, bytes] : before_) append_area(&out, address, model_ + address, bytes.size());
   out += "\n  ]\n}\n";
-  munmap(memory, memory_size_);
   std::FILE* file = std::fopen(path.c_str(), "w");
   if (!file) return "expected a file that can be written, got " + path;
   const bool written = std::fwrite(out.data(), 1, out.size(), file) == out.size();
