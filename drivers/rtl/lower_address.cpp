@@ -7,6 +7,11 @@
 using namespace npu_hw;
 
 namespace rtl {
+namespace {
+
+constexpr size_t kMostExtents = 16;  // pieces of memory that each element of an access is compared with
+
+}  // namespace
 
 // 0, 1, 2, ... along one dimension: a row in scratch, made once.
 Lowering::Value Lowering::coordinate(int dimension, int dtype) {
@@ -91,30 +96,38 @@ void Lowering::guard(const npu_instr& in, const Value& offset, const Value& mask
            device_->memory->find(static_cast<npu_addr>(addr), static_cast<uint64_t>(count * width), &at);
   };
   if ((limit == 0 || (low >= 0 && high < limit)) && live(low, high - low + 1)) return;
-  int64_t first = 0, end = limit;
+  struct Extent {
+    int64_t first, end;  // elements from the operand's address
+  };
+  std::vector<Extent> extents;
   if (limit == 0) {
-    // The allocation that the operand points at. A masked walk may start before it.
-    npu_addr start;
-    uint64_t size;
+    // A masked walk may start before its allocation, and reach over others; a computed offset may be anywhere.
     const bool walk = in.op == NPU_OP_LOAD || in.op == NPU_OP_STORE;
-    const int blocks = device_->memory->around(
-        o.addr + static_cast<uint64_t>(walk ? static_cast<int64_t>(low) * width : 0),
-        o.addr + static_cast<uint64_t>(walk ? static_cast<int64_t>(high) * width : 0), &start, &size);
-    if (blocks > 1) return;
-    if (blocks == 1) {
-      first = static_cast<int64_t>(start - o.addr) / width;
-      end = static_cast<int64_t>(start - o.addr + size) / width;
+    const npu_addr from = walk ? o.addr + static_cast<uint64_t>(static_cast<int64_t>(low) * width) : 0;
+    const npu_addr to = walk ? o.addr + static_cast<uint64_t>(static_cast<int64_t>(high) * width) : ~npu_addr{0};
+    std::vector<Memory::Extent> blocks = device_->memory->around(from, to);
+    if (blocks.size() > kMostExtents && !walk) blocks = device_->memory->around(o.addr, o.addr);
+    if (blocks.size() > kMostExtents) throw Unsupported{"an access that may meet more than 16 allocations"};
+    for (const Memory::Extent& block : blocks) {
+      const auto start = static_cast<int64_t>(block.start - o.addr);
+      extents.push_back({start / width, (start + static_cast<int64_t>(block.size)) / width});
     }
-  } else if (!live(0, limit)) {
+  } else if (live(0, limit)) {
+    extents = {{0, limit}};
+  } else {
     throw Refused{NPU_ERROR_ADDRESS, "expected a live allocation of " + std::to_string(limit) +
                                          " elements at operand " + std::to_string(index) + ", got none"};
   }
   Value place = offset;
   for (int d = 0; d < space_.rank; d++)
     if (o.stride[d] != 0) place = add(place, multiply(coordinate(d, NPU_I64), integer(o.stride[d])));
-  const Value inside =
-      apply(NPU_BOOL, VEC_AND, invert(less(place, integer(first))).view, less(place, integer(end)).view);
-  check(apply(NPU_BOOL, VEC_AND, invert(inside).view, mask.view), NPU_ERROR_ADDRESS, place, end);
+  Value outside = mask;
+  for (const Extent& one : extents) {
+    const Value out =
+        apply(NPU_BOOL, VEC_OR, less(place, integer(one.first)).view, invert(less(place, integer(one.end))).view);
+    outside = apply(NPU_BOOL, VEC_AND, outside.view, out.view);
+  }
+  check(outside, NPU_ERROR_ADDRESS, place, extents.empty() ? 0 : extents.back().end);
 }
 
 // `load` and `load_at`, masked or not. Elements of 8 bytes are two words, at twice the offset.

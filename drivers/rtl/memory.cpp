@@ -27,15 +27,18 @@ void Memory::info(uint64_t* free_bytes, uint64_t* total_bytes) {
   for (const auto& [at, length] : blocks_) *free_bytes -= length;
 }
 
-int Memory::around(npu_addr low, npu_addr high, npu_addr* start, uint64_t* size) {
+std::vector<Memory::Extent> Memory::around(npu_addr low, npu_addr high) {
+  std::vector<Extent> out;
   std::lock_guard<std::mutex> lock(mutex_);
-  int count = 0;
   for (const auto& [at, length] : blocks_) {
     const npu_addr first = window_ + at;
     if (first > high || first + length <= low) continue;
-    if (count++ == 0) *start = first, *size = length;
+    if (!out.empty() && out.back().start + out.back().size == first)
+      out.back().size += length;
+    else
+      out.push_back({first, length});
   }
-  return count;
+  return out;
 }
 
 bool Memory::find(npu_addr addr, uint64_t size, uint64_t* out) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "npu/runtime.h"
 
@@ -18,8 +19,12 @@ class Memory {
   bool free(npu_addr addr);
   void info(uint64_t* free_bytes, uint64_t* total_bytes);
   uint64_t own(npu_addr addr) const { return addr - window_; }  // the NPU's own address, whatever lies there
-  // How many live allocations have a part between these addresses (one is enough), and the first of them.
-  int around(npu_addr low, npu_addr high, npu_addr* start, uint64_t* size);
+  // Live allocations that have a part between these addresses (one is enough); neighbours are one.
+  struct Extent {
+    npu_addr start;
+    uint64_t size;
+  };
+  std::vector<Extent> around(npu_addr low, npu_addr high);
   // True if [addr, addr + size) lies inside one live allocation; `*out` is then the NPU's own address.
   bool find(npu_addr addr, uint64_t size, uint64_t* out);
 

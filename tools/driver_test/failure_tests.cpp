@@ -1,4 +1,5 @@
 // Bad arguments, asynchronous failures, reset: what goes wrong is said once, and the device goes on.
+#include <algorithm>
 #include <optional>
 
 #include "tools/driver_test/case.h"
@@ -132,6 +133,60 @@ TEST("failure: a command whose address lies outside a live allocation is refused
     with("a host pointer", reinterpret_cast<uintptr_t>(&add), 1);
     with("the last address", ~uint64_t{0} - 3, 1);
   }
+  rig.still_works();
+}
+
+// out[i] = x[i] where kept[i], over two allocations and what lies between them.
+TEST("failure: a masked access over several allocations is checked element by element") {
+  Rig rig(context);
+  constexpr int64_t n = 1024;
+  const npu_addr blocks[3] = {rig.alloc(n * 4), rig.alloc(n * 4), rig.alloc(n * 4)};
+  const npu_addr first = std::min(blocks[0], blocks[2]), last = std::max(blocks[0], blocks[2]);
+  const auto apart = static_cast<int64_t>(last - first) / 4, points = apart + n;
+  if (apart < 2 * n || points > 64 * n) throw NotSupported{"the driver puts three allocations in other places"};
+  rig.free(blocks[1]);
+  Builder b("masked");
+  b.store(0, b.load(1, NPU_F32, b.load(2, NPU_BOOL)));
+  const npu_program_desc desc = b.program.desc();
+  npu_program* program = nullptr;
+  if (rig.d.program_create(rig.device, &desc, &program) == NPU_UNSUPPORTED)
+    throw NotSupported{"the driver does not have masked loads"};
+  npu_operand operands[3] = {};
+  const int dtypes[3] = {NPU_F32, NPU_F32, NPU_BOOL};
+  // Too large for what lies between the two.
+  const uint64_t large = static_cast<uint64_t>(points) * 4;
+  operands[0].addr = rig.alloc(large);
+  operands[1].addr = first;
+  operands[2].addr = rig.alloc(large);
+  for (int i = 0; i < 3; i++) operands[i].dtype = static_cast<uint8_t>(dtypes[i]), operands[i].stride[0] = 1;
+  Bytes kept(static_cast<size_t>(points), 1);
+  std::fill(kept.begin() + n, kept.begin() + apart, 0);
+  rig.upload(first, Bytes(n * 4, 7));
+  rig.upload(last, Bytes(n * 4, 9));
+  npu_command command{};
+  command.struct_size = sizeof command;
+  command.kind = NPU_MAP;
+  command.rank = 1;
+  command.size[0] = points;
+  command.operand_count = 3;
+  command.operands = operands;
+  command.program = program;
+  const auto run = [&] {
+    rig.upload(operands[2].addr, kept);
+    const npu_status status = rig.d.submit(rig.stream, &command);
+    return status == NPU_OK ? rig.d.stream_synchronize(rig.stream) : status;
+  };
+  const npu_status status = run();
+  if (status == NPU_UNSUPPORTED) throw NotSupported{"the driver does not run masked loads"};
+  rig.ok(status, "a walk over two allocations, masked between them");
+  const Bytes got = rig.download(operands[0].addr, static_cast<uint64_t>(points) * 4);
+  for (int64_t i = 0; i < points; i++)
+    expect(got[static_cast<size_t>(i) * 4] == (i < n ? 7 : i < apart ? 0 : 9), "element ", i);
+  kept[static_cast<size_t>(n + n / 2)] = 1;
+  rig.refused(run(), "an element between the allocations", {NPU_ERROR_ADDRESS});
+  kept[static_cast<size_t>(n + n / 2)] = 0;
+  rig.ok(run(), "the good command after the failure");
+  rig.d.program_destroy(program);
   rig.still_works();
 }
 
