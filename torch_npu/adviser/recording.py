@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import json
 import os
 import tempfile
@@ -160,7 +162,13 @@ def record(device: str | torch.device = "npu") -> Iterator[Recording]:
         traces = torch_npu._C.memory_traces()
     finally:
         torch.npu.memory._record_memory_history(None)
-    read(recording, session, traces[index] if index < len(traces) else [], begin, end)
+    collected = gc.isenabled()
+    gc.disable()  # it would look through hundreds of thousands of new objects again and again, and find nothing
+    try:
+        read(recording, session, traces[index] if index < len(traces) else [], begin, end)
+    finally:
+        if collected:
+            gc.enable()
 
 
 def read(recording: Recording, session, trace: list[dict], begin: int, end: int) -> None:
@@ -233,7 +241,7 @@ def is_fallback(op: Op) -> bool:
 
 def _within(op: Op | None) -> Op | None:
     """The outermost fallback around an op, or itself."""
-    found = None
+    found: Op | None = None
     while op is not None:
         if is_fallback(op):
             found = op
@@ -270,9 +278,14 @@ def _find_fallbacks(recording: Recording) -> None:
             command.fallback = mine[place]
 
 
+@functools.cache
+def _own_folders() -> tuple[str, str]:
+    return tuple(str(Path(module.__file__).parent) + os.sep for module in (torch, torch_npu))
+
+
 def user_line(frames: list[dict]) -> tuple[str, int, str] | None:
     """The innermost frame outside of torch and of this package, whose models of torch_npu/bench count as somebody's."""
-    ours = tuple(str(Path(module.__file__).parent) + os.sep for module in (torch, torch_npu))
+    ours = _own_folders()
     models, generated = f"{ours[1]}bench{os.sep}", os.environ.get("TORCHINDUCTOR_CACHE_DIR") or "<"
     for frame in frames:
         name = frame["filename"]

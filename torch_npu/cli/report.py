@@ -33,21 +33,22 @@ def run(options) -> Outcome:
     if options.html and not Path(options.html).resolve().parent.is_dir():
         raise UsageError(f"expected a folder that exists, got {Path(options.html).resolve().parent}")
     script.check(options.script, driver_setting())
-    with Progress(2) as progress:
+    with Progress(3) as progress:
         try:
             with adviser.record() as recording:
                 status = script.run_loudly(options.script, options.arguments)
+                progress.step("reading the profile")  # at the end of this block
         except RuntimeError as error:
             raise Failure(str(error)) from None
-        progress.step("running the script")
+        progress.step("counting")
         try:
             steps = recording.keep_range(options.range) if options.range else recording.keep_device_work()
         except ValueError as error:
             raise Failure(str(error)) from None
-        progress.step("counting")
         report = adviser.Report(
             adviser.gather(recording, title=options.title or Path(options.script).name, steps=steps)
         )
+        progress.step("writing")
         if options.html:
             report.save(options.html)
     text = str(report) + (f"\n\nwrote {options.html}" if options.html else "")
