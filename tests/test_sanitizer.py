@@ -230,6 +230,16 @@ def test_models_run_clean(model):
 # -- the switch
 
 
+def test_compiled_code_has_the_line_of_the_program(capfd):
+    @torch.compile
+    def double(x):
+        return x * 2 + 1
+
+    with sanitizer.sanitize(on_report="log") as found:
+        double(torch.empty(7, device=NPU))
+    assert found[0].op.startswith("npu_fused") and "test_sanitizer.py" in found[0].place
+
+
 def test_checks_that_are_not_asked_for():
     with sanitizer.sanitize("memory", "race"):
         assert sanitizer.enabled() == ("memory", "race")

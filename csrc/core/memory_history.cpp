@@ -101,8 +101,17 @@ bool is_python(const Frame& frame) {
   return frame.file.ends_with(".py") || frame.file.starts_with("<");
 }
 
+// A file of Inductor's cache: "6h/c6hck4...py", a hash in base 32 behind a c, in a folder named by its beginning.
+bool is_generated(const std::string& file) {
+  const size_t slash = file.rfind('/');
+  if (slash == std::string::npos || slash < 3 || file[slash - 3] != '/') return false;
+  const std::string name = file.substr(slash + 1);
+  return name.size() > 40 && name[0] == 'c' && name.compare(1, 2, file, slash - 2, 2) == 0;
+}
+
 bool is_of_torch(const Frame& frame) {
-  return frame.file.find("/torch/") != std::string::npos || frame.file.find("/torch_npu/") != std::string::npos;
+  return frame.file.find("/torch/") != std::string::npos || frame.file.find("/torch_npu/") != std::string::npos ||
+         is_generated(frame.file);
 }
 
 }  // namespace

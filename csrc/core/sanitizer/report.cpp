@@ -98,7 +98,9 @@ Words words_of(const Fault& fault, const Record& at) {
       return {"memory", does + "the memory of a tensor that was freed",
               "keep the tensor as long as its address is used: by a graph, by DLPack, by code of your own"};
     case Fault::kNoTensor:
-      return {"memory", does + "memory that belongs to no tensor", "look where the address comes from"};
+      return {"memory", does + "memory that belongs to no tensor",
+              fault.touched.begin == 0 ? "the tensor has no memory: its storage was made empty (resize_(0))"
+                                       : "look where the address comes from"};
     case Fault::kUnwritten:
       return {"init", does + "bytes that nothing has written", "write them first, or use zeros instead of empty"};
     case Fault::kRace:

@@ -73,14 +73,9 @@ std::optional<Fault> check(const DriverCall& call, const Work& work, bool in_rep
 void look_at_choices(const DriverCall& call, const npu_program_desc& program, Work& work, Touch& touch) {
   touch.used = used_bytes(*call.command, program, reader_for(call), touch);
   if (!work.unwritten.empty()) return;
-  const Shadow* shadow = nullptr;
-  {
-    std::lock_guard lock(state().mutex);
-    shadow = &state().shadows[work.device];
-  }
   work.unwritten = unwritten_results(*call.command, program, reader_for(call), [&](Run element) {
     std::lock_guard lock(state().mutex);
-    return shadow->is_written(Bytes(element));
+    return state().shadows[work.device].is_written(Bytes(element));
   });
 }
 
