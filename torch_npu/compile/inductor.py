@@ -46,6 +46,9 @@ SETTINGS = {
     "epilogue_fusion_first": True,  # a sum that the next reduction needs as well is stored by the product before it
     "graph_partition": False,  # whole graphs are captured, or not
 }
+if torch.__version__ < (2, 13):
+    # [15, 7] and [3, 5, 7] are one loop only if each was merged at once: an activation would not join its product.
+    SETTINGS["loop_ordering_after_fusion"] = False
 
 
 class NpuDeviceOps(DeviceOpOverrides):

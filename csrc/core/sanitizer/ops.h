@@ -1,6 +1,7 @@
 // The ops that a thread is in, and what ops of the CPU do with pinned memory. PyTorch tells of them while the sanitizer
 // is on.
 #pragma once
+#include <cstdint>
 #include <string>
 
 namespace torch_npu::sanitizer {
