@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 import json
 import os
 import tempfile
@@ -162,13 +161,7 @@ def record(device: str | torch.device = "npu") -> Iterator[Recording]:
         traces = torch_npu._C.memory_traces()
     finally:
         torch.npu.memory._record_memory_history(None)
-    collected = gc.isenabled()
-    gc.disable()  # it would look through hundreds of thousands of new objects again and again, and find nothing
-    try:
-        read(recording, session, traces[index] if index < len(traces) else [], begin, end)
-    finally:
-        if collected:
-            gc.enable()
+    read(recording, session, traces[index] if index < len(traces) else [], begin, end)
 
 
 def read(recording: Recording, session, trace: list[dict], begin: int, end: int) -> None:
