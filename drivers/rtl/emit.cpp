@@ -123,7 +123,9 @@ View Lowering::operand(uint32_t index, const Space& space, const int64_t* stride
   for (int d = 0; d < space.rank; d++) {
     const __int128 reach = static_cast<__int128>(space.size[d] - 1) * stride[d] * width;
     (reach < 0 ? low : high) += reach;
-    view.stride[d] = space.size[d] == 1 ? 0 : stride[d] * width;
+    // May wrap: what reaches so far lies in no allocation, and is refused below.
+    const uint64_t bytes = static_cast<uint64_t>(stride[d]) * static_cast<uint64_t>(width);
+    view.stride[d] = space.size[d] == 1 ? 0 : static_cast<int64_t>(bytes);
   }
   if (dry_) {
     view.addr = device_->scratch;
