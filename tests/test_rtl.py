@@ -195,7 +195,7 @@ TRAINING_STEP = """
         if sys.argv[2] == "sgd":
             torch.optim.SGD(parameters, lr=0.1, momentum=0.9).step()
         else:
-            torch.optim.AdamW(parameters, lr=1e-2, eps=1e-3).step()
+            torch.optim.AdamW(parameters, lr=1e-2, eps=1e-3, fused=sys.argv[2] == "fused").step()
         trained += len(parameters)
     for want, got in zip(model.parameters(), on_npu.parameters()):
         assert got.device.type == "npu"
@@ -207,7 +207,7 @@ TRAINING_STEP = """
 
 @pytest.mark.parametrize(
     "model, optimizer",
-    [("lenet", "sgd"), ("resnet_block", "sgd"), ("padded_pool", "sgd"), ("qwen2", "sgd"), ("qwen2_lora", "adamw")],
+    [("lenet", "sgd"), ("resnet_block", "fused"), ("padded_pool", "sgd"), ("qwen2", "sgd"), ("qwen2_lora", "adamw")],
 )
 def test_models_run_on_the_npu_alone_and_bit_for_bit(python, tmp_path, model, optimizer):
     driver = f"lockstep:device=[{DRIVER}]:reference=[cmodel:mode=exact]:out=[{tmp_path}]"

@@ -66,6 +66,17 @@ void check_sizes(const Options& options, TensorList params, std::initializer_lis
   }
 }
 
+// Rates that all elements share are computed in f64; a device without f64 computes them in the type of the parameter.
+// `run` gets the type, as program text has it, and what it adds to a kernel's key.
+template <class Run>
+void with_rates(Run run) {
+  try {
+    run("f64", 0);
+  } catch (const Unsupported&) {
+    run("$t", 256);
+  }
+}
+
 KernelFamily adam_family, sgd_family, adagrad_family;
 
 // -- Adam and AdamW --
@@ -79,33 +90,35 @@ struct Adam {
   // exp_avg moves towards the gradient as lerp does it: from the nearer end.
   bool near() const { return std::abs(1 - beta1) < 0.5; }
 
-  std::string text() const {
+  // 1 - beta^step is -expm1(step log(beta)), which loses nothing in f32 either.
+  std::string text(const char* rates) const {
     std::string text =
-        "program adam(param, grad, exp_avg, exp_avg_sq, max_sq, step, lr, scale, found; beta1, beta2, weight_decay, "
-        "eps, "
-        "to_grad, of_square)\n" +
+        "program adam(param, grad, exp_avg, exp_avg_sq, max_sq, step, lr, scale, found; log_beta1, log_beta2, beta2, "
+        "weight_decay, eps, to_grad, of_square)\n" +
         options.head() + R"(
-  %one = const 1 : f64
-  %step = load step : f64
-  %lr = load lr : f64
-  %b1 = param beta1 : f64
-  %b1n = pow %b1, %step
-  %c1 = sub %one, %b1n
-  %size64 = div %lr, %c1
-  %size = cast %size64 : $t
-  %b2 = param beta2 : f64
-  %b2n = pow %b2, %step
-  %c2 = sub %one, %b2n
+  %step = load step : $r
+  %lr = load lr : $r
+  %log1 = param log_beta1 : $r
+  %n1 = mul %step, %log1
+  %e1 = expm1 %n1
+  %c1 = neg %e1
+  %rate = div %lr, %c1
+  %size = cast %rate : $t
+  %log2 = param log_beta2 : $r
+  %n2 = mul %step, %log2
+  %e2 = expm1 %n2
+  %c2 = neg %e2
   %c2r = sqrt %c2
   %c2i = reciprocal %c2r
   %by_root = cast %c2i : $t
 )";
     if (options.decay && decoupled) {
       text += R"(
-  %wd = param weight_decay : f64
+  %wd = param weight_decay : $r
   %lw = mul %lr, %wd
-  %left64 = sub %one, %lw
-  %left = cast %left64 : $t
+  %one = const 1 : $r
+  %rest = sub %one, %lw
+  %left = cast %rest : $t
   %p1 = mul %p, %left
 )";
     } else if (options.decay) {
@@ -142,7 +155,8 @@ struct Adam {
   %change = div %sm, %denominator
   %new = sub )" +
             p + ", %change\n  store param, %new$end";
-    return replace_all(text, "$end", replace_all(options.kept(), "\n", "")) + "\n";
+    text = replace_all(text, "$end", replace_all(options.kept(), "\n", "")) + "\n";
+    return replace_all(text, "$r", rates);
   }
 
   void run(TensorList params, TensorList grads, TensorList averages, TensorList squares, TensorList maxima,
@@ -150,19 +164,22 @@ struct Adam {
     check_sizes(options, params, {grads, averages, squares, steps});
     TORCH_CHECK(maxima.size() == (amsgrad ? params.size() : 0), options.label, ": expected ",
                 amsgrad ? "one maximum per parameter" : "no maxima without amsgrad", ", got ", maxima.size());
+    const int64_t key = options.key() + 16 * decoupled + 32 * amsgrad + 64 * near();
+    const double to_grad = 1 - beta1;
     for (size_t i = 0; i < params.size(); ++i) {
-      Rows rows(options.label, params[i].sizes(), {});
-      rows.add(params[i]).add(grads[i]).add(averages[i]).add(squares[i]);
-      amsgrad ? rows.add(maxima[i]) : rows.number(0);
-      Shared(steps[i]).add_to(rows);
-      lr.add_to(rows);
-      options.scale.add_to(rows);
-      options.found.add_to(rows);
-      const int64_t key = options.key() + 16 * decoupled + 32 * amsgrad + 64 * near();
-      Kernel& kernel = adam_family.get(key, compute_type(params[i], options.label), [&] { return text(); });
-      const double to_grad = 1 - beta1;
-      rows.map(kernel, {number(beta1), number(beta2), number(weight_decay), number(eps),
-                        number(near() ? to_grad : to_grad - 1), number(1 - beta2)});
+      with_rates([&](const char* rates, int64_t more) {
+        Rows rows(options.label, params[i].sizes(), {});
+        rows.add(params[i]).add(grads[i]).add(averages[i]).add(squares[i]);
+        amsgrad ? rows.add(maxima[i]) : rows.number(0);
+        Shared(steps[i]).add_to(rows);
+        lr.add_to(rows);
+        options.scale.add_to(rows);
+        options.found.add_to(rows);
+        Kernel& kernel =
+            adam_family.get(key + more, compute_type(params[i], options.label), [&] { return text(rates); });
+        rows.map(kernel, {number(std::log(beta1)), number(std::log(beta2)), number(beta2), number(weight_decay),
+                          number(eps), number(near() ? to_grad : to_grad - 1), number(1 - beta2)});
+      });
     }
   }
 };
@@ -233,18 +250,18 @@ void adagrad(TensorList params, TensorList grads, TensorList sums, TensorList st
              const MaybeTensor& found_inf) {
   const Options options{"aten::_fused_adagrad_", weight_decay != 0, maximize, grad_scale, found_inf};
   check_sizes(options, params, {grads, sums, steps});
-  const auto text = [&] {
+  const auto text = [&](const char* rates) {
     std::string text = "program adagrad(param, grad, sum, step, lr, scale, found; lr_decay, weight_decay, eps)\n";
     text += options.head() + R"(
-  %one = const 1 : f64
-  %step = load step : f64
+  %one = const 1 : $r
+  %step = load step : $r
   %before = sub %step, %one
-  %decay = param lr_decay : f64
+  %decay = param lr_decay : $r
   %slower = mul %before, %decay
   %by = add %one, %slower
-  %lr = load lr : f64
-  %rate64 = div %lr, %by
-  %rate = cast %rate64 : $t
+  %lr = load lr : $r
+  %exact = div %lr, %by
+  %rate = cast %exact : $t
 )";
     if (options.decay) text += "  %wd = param weight_decay : $t\n  %pw = mul %p, %wd\n  %g1 = add %g, %pw\n";
     text += R"(
@@ -261,18 +278,21 @@ void adagrad(TensorList params, TensorList grads, TensorList sums, TensorList st
   store param, %new$end
 )";
     text = replace_all(text, "$g", options.decay ? "%g1" : "%g");
-    return replace_all(text, "$end", replace_all(options.kept(), "\n", ""));
+    return replace_all(replace_all(text, "$end", replace_all(options.kept(), "\n", "")), "$r", rates);
   };
   const Shared rate(lr);
   for (size_t i = 0; i < params.size(); ++i) {
-    Rows rows(options.label, params[i].sizes(), {});
-    rows.add(params[i]).add(grads[i]).add(sums[i]);
-    Shared(steps[i]).add_to(rows);
-    rate.add_to(rows);
-    options.scale.add_to(rows);
-    options.found.add_to(rows);
-    rows.map(adagrad_family.get(options.key(), compute_type(params[i], options.label), text),
-             {number(lr_decay), number(weight_decay), number(eps)});
+    with_rates([&](const char* rates, int64_t more) {
+      Rows rows(options.label, params[i].sizes(), {});
+      rows.add(params[i]).add(grads[i]).add(sums[i]);
+      Shared(steps[i]).add_to(rows);
+      rate.add_to(rows);
+      options.scale.add_to(rows);
+      options.found.add_to(rows);
+      Kernel& kernel =
+          adagrad_family.get(options.key() + more, compute_type(params[i], options.label), [&] { return text(rates); });
+      rows.map(kernel, {number(lr_decay), number(weight_decay), number(eps)});
+    });
   }
 }
 
