@@ -193,6 +193,8 @@ def test_the_page_in_a_browser_without_a_network(browser, tmp_path, make):
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(251, 250, 247)"
     page.look(1280, scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 22, 28)"
+    page.click("header button")  # the other colours, whatever the system prefers
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(251, 250, 247)"
     # Sorting: by calls with the mouse, both ways; by name with the keyboard.
     for wanted in ("descending", "ascending"):
         page.click("#ops th:nth-child(4) button")

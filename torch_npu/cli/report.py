@@ -20,7 +20,9 @@ def add(commands) -> None:
     )
     parser.add_argument("--html", metavar="FILE", help="write the page")
     parser.add_argument(
-        "--range", metavar="NAME", help="measure only inside torch.profiler.record_function(NAME), each time a step"
+        "--range",
+        metavar="NAME",
+        help="measure from the first to the last torch.profiler.record_function(NAME), each a step",
     )
     parser.add_argument("--title", help="of the page (the script's name)")
     script.add(parser)
