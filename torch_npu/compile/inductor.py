@@ -4,7 +4,7 @@ import functools
 import logging
 
 import torch
-from torch._inductor import compile_fx, config, ir, lowering, scheduler, utils
+from torch._inductor import compile_fx, config, dependencies, ir, lowering, scheduler, utils
 from torch._inductor.codegen.common import (
     DeviceOpOverrides,
     get_device_op_overrides,
@@ -46,9 +46,6 @@ SETTINGS = {
     "epilogue_fusion_first": True,  # a sum that the next reduction needs as well is stored by the product before it
     "graph_partition": False,  # whole graphs are captured, or not
 }
-if torch.__version__ < (2, 13):
-    # [15, 7] and [3, 5, 7] are one loop only if each was merged at once: an activation would not join its product.
-    SETTINGS["loop_ordering_after_fusion"] = False
 
 
 class NpuDeviceOps(DeviceOpOverrides):
@@ -106,6 +103,8 @@ def register() -> None:
     compiler = compile_fx._InProcessFxCompile
     compiler.codegen_and_compile = _until_carried(compiler.codegen_and_compile)
     reuse.install()
+    if torch.__version__ < (2, 13):
+        scheduler.Scheduler.score_fusion_memory = _by_points(scheduler.Scheduler.score_fusion_memory)
     utils.is_big_gpu = _without_templates(utils.is_big_gpu)
     compile_fx.get_input_idxs_to_check = _without_alignment(compile_fx.get_input_idxs_to_check)
 
@@ -177,6 +176,23 @@ def _until_carried(codegen_and_compile):
                         raise
 
     return compile
+
+
+def _by_points(score_fusion_memory):
+    """Before 2.13 a product of [15, 7] and an activation over [3, 5, 7] have nothing in common, and stay apart."""
+
+    @functools.wraps(score_fusion_memory)
+    def score(self, node1, node2, *args, **kwargs):
+        found = score_fusion_memory(self, node1, node2, *args, **kwargs)
+        rest = found[1:] if isinstance(found, tuple) else ()
+        if (found[0] if rest else found) or not node1.is_template() or node1.get_device().type != "npu":
+            return found
+        written = {d.normalize() for d in node1.read_writes.writes if isinstance(d, dependencies.MemoryDep)}
+        reads = (d for d in node2.read_writes.reads if isinstance(d, dependencies.MemoryDep))
+        shared = sum(self.dep_size_hint(d) for d in reads if d.normalize() in written)
+        return (shared, *rest) if rest else shared
+
+    return score
 
 
 @functools.cache
