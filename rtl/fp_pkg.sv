@@ -323,11 +323,4 @@ package fp_pkg;
     ) ? NAN : a) : !below ?
         cut : (down ? a[31] & a[30:0] != 0 : a[30:0] > 31'h3F00_0000) ? {a[31], 31'h3F80_0000} : {a[31], 31'b0};
   endfunction
-
-  // What the nearest bf16 number leaves over; 0 where that is not finite. The difference is exact.
-  function automatic logic [31:0] residue(logic [31:0] a);
-    logic [15:0] h;
-    h = to_bf16(a);
-    return &h[14:7] ? 0 : add(a, {~h[15], h[14:0], 16'b0});
-  endfunction
 endpackage

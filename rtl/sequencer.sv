@@ -72,7 +72,7 @@ module sequencer
   logic [31:0] width;  // of a GEMM's inputs
   always_comb begin
     case (packet.op)
-      VEC_MOV, VEC_RESIDUE, VEC_I2F, VEC_F2I, VEC_FLOOR, VEC_ROUND, VEC_SQRT, VEC_F2L, VEC_F2H, VEC_IOTA, VEC_CHECK:
+      VEC_MOV, VEC_I2F, VEC_F2I, VEC_FLOOR, VEC_ROUND, VEC_SQRT, VEC_F2L, VEC_F2H, VEC_IOTA, VEC_CHECK:
       arguments = 3'b001;
       VEC_FMA, VEC_SELECT: arguments = 3'b111;
       default: arguments = 3'b011;

@@ -37,7 +37,6 @@ module vector_alu
           VEC_LT: r[i] = {31'b0, !none & less(x, y)};
           VEC_LE: r[i] = {31'b0, !none & !less(y, x)};
           VEC_SELECT: r[i] = x != 0 ? y : z;
-          VEC_RESIDUE: r[i] = residue(x);
           VEC_I2F: r[i] = from_int(x);
           VEC_F2I: r[i] = to_int(x);
           VEC_IADD, VEC_IOTA: r[i] = x + y;

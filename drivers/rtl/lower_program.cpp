@@ -28,7 +28,6 @@ int arguments(uint32_t op) {
     case VEC_SELECT:
       return 3;
     case VEC_MOV:
-    case VEC_RESIDUE:
     case VEC_I2F:
     case VEC_F2I:
     case VEC_F2L:

@@ -90,9 +90,8 @@ uint32_t source(const Packet& p, unsigned char* memory, int operand, const uint3
 
 void run_vector(const Packet& p, unsigned char* memory) {
   const bool three = p.op == VEC_FMA || p.op == VEC_SELECT;
-  const bool one = p.op == VEC_MOV || p.op == VEC_RESIDUE || p.op == VEC_I2F || p.op == VEC_F2I || p.op == VEC_FLOOR ||
-                   p.op == VEC_ROUND || p.op == VEC_SQRT || p.op == VEC_F2L || p.op == VEC_F2H || p.op == VEC_IOTA ||
-                   p.op == VEC_CHECK;
+  const bool one = p.op == VEC_MOV || p.op == VEC_I2F || p.op == VEC_F2I || p.op == VEC_FLOOR || p.op == VEC_ROUND ||
+                   p.op == VEC_SQRT || p.op == VEC_F2L || p.op == VEC_F2H || p.op == VEC_IOTA || p.op == VEC_CHECK;
   uint32_t i[4];
   for (i[0] = 0; i[0] < p.size[0]; i[0]++)
     for (i[1] = 0; i[1] < p.size[1]; i[1]++)
@@ -206,10 +205,6 @@ uint32_t run_operation(uint32_t op, uint32_t a, uint32_t b, uint32_t c) {
       return x <= y;
     case VEC_SELECT:
       return a != 0 ? b : c;
-    case VEC_RESIDUE: {
-      const float near = npu::bf16_to_f32(npu::f32_to_bf16(x));
-      return std::isfinite(near) ? as_bits(x - near) : 0;
-    }
     case VEC_I2F:
       return as_bits(static_cast<float>(static_cast<int32_t>(a)));
     case VEC_F2I:

@@ -23,7 +23,7 @@ EDGES += [0x4EFFFFFF, 0x4F000000, 0xCF000000, 0x4F800000, 0x477FEFFF, 0x477FF000
 EDGES += [0x3F808000, 0x3F818000, 0x7F7F8000, 0x7F7F7FFF, 0x40200000, 0x40600000, 0xC0200000, 0x1F, 0x20, 0xFFFFFFFF]
 
 WIDTHS = {kind: {"F32": 4, "I32": 4, "I8": 1, "U8": 1, "BOOL": 1}.get(name, 2) for name, kind in TYPES.items()}
-ONE = {"MOV", "RESIDUE", "I2F", "F2I", "FLOOR", "ROUND", "SQRT", "F2L", "F2H"}
+ONE = {"MOV", "I2F", "F2I", "FLOOR", "ROUND", "SQRT", "F2L", "F2H"}
 TWO = {"ADD", "SUB", "MUL", "MIN", "MAX", "EQ", "LT", "LE", "DIV", "IADD", "ISUB", "IMUL", "IEQ", "ILT"}
 TWO |= {"AND", "OR", "XOR", "SHL", "SHR", "IMIN", "IMAX", "ULT", "UMULH", "L2F"}
 THREE = {"FMA", "SELECT"}
@@ -161,7 +161,6 @@ def _integer(name: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def _float(name: str, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     x, y, z = f32(a), f32(b), f32(c)
     none = np.isnan(x) | np.isnan(y)
-    near = f32(to_bf16(a) << 16)
     results = {
         "MOV": lambda: a,
         "ADD": lambda: bits_of(x + y),
@@ -174,7 +173,6 @@ def _float(name: str, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray
         "LT": lambda: x < y,
         "LE": lambda: x <= y,
         "SELECT": lambda: np.where(a != 0, b, c),
-        "RESIDUE": lambda: np.where(np.isfinite(near), bits_of(x - near), 0),
         "I2F": lambda: bits_of(a.view(np.int32).astype(np.float32)),
         "F2I": lambda: to_int(a),
         "L2F": lambda: bits_of((a.astype(np.int64) | b.astype(np.int64) << 32).astype(np.float32)),
