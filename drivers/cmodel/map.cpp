@@ -150,6 +150,7 @@ bool run_map(const Job& given, Failure& failure) {
   const uint64_t streams = streamed_operands(job);
   if (!plan.stores_at && !job.command.choice && streams == 0 && run_by_rows(job, plan, space, sink))
     return sink.finish(failure);
+  if (plan.indexes && !plan.stores_at) space.widen_tiles(512);  // small images
   const bool square = !plan.stores_at && runs_across(space, views);
   const int64_t long_row = plan.indexes ? 512 : 128;
   // Several rows with coordinates: most values are those of a row or a column, and take no part of the first cache.

@@ -54,7 +54,9 @@ void Reduce::run() {
   if (lanes_ && use_lanes()) {
     const int64_t share = (kept_.total + pool_threads() - 1) / pool_threads();
     block_ = std::clamp<int64_t>((share + 15) / 16 * 16, 32, block_of(plan_));
-    const Tiling tiling(kept_, views_, block_, false);
+    Space kept = kept_;
+    kept.widen_tiles(512);  // small images
+    const Tiling tiling(kept, views_, block_, false);
     parallel_for(tiling.count(), std::max<int64_t>(1, rows_per_chunk / tiling.points()),
                  [&](int64_t begin, int64_t end) {
                    for (int64_t i = begin; i < end && !sink_.failed(); ++i) run_lanes(tiling, i);

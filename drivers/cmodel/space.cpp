@@ -45,6 +45,14 @@ void Space::set(const Job& job, const Plan& plan, int first, int last, int order
   }
 }
 
+void Space::widen_tiles(int64_t points) {
+  if (rank < 3 || size[rank - 1] * size[rank - 2] >= points) return;
+  const int longest = static_cast<int>(std::max_element(size, size + rank - 1) - size);
+  if (longest == rank - 2) return;
+  std::swap(size[longest], size[rank - 2]);
+  std::swap(stride[longest], stride[rank - 2]);
+}
+
 void Space::add_offsets(int64_t index, int views, int64_t* out) const {
   for (int d = rank - 1; d >= 0 && index; --d) {
     const int64_t coordinate = index % size[d];

@@ -18,6 +18,9 @@ struct Space {
   // Dimensions first .. last of the command. `order_by`: a view whose strides decide the order (outermost first), where
   // the order of points cannot be seen; kNone keeps the command's order.
   void set(const Job& job, const Plan& plan, int first, int last, int order_by = kNone);
+  // Where the order of points cannot be seen: if tiles (of the last two dimensions) had fewer than `points` points, the
+  // longest of the other dimensions takes the place of the last but one.
+  void widen_tiles(int64_t points);
   // Adds the offsets of point `index` (in row-major order) to out[0 .. views).
   void add_offsets(int64_t index, int views, int64_t* out) const;
 };
