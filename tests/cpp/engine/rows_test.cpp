@@ -1,0 +1,89 @@
+// Programs over rows that lie dense in memory (drivers/cmodel/row_loops.h), at the sizes where that way begins and
+// ends.
+#include "engine_case.h"
+#include "test.h"
+
+namespace {
+
+using namespace engine_test;
+
+// Small integers: their sums are exact, in whatever order.
+std::vector<float> small(int64_t n, int seed) {
+  std::vector<float> out(static_cast<size_t>(n));
+  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(static_cast<int>((i + 3) * 7 * seed % 11) - 5);
+  return out;
+}
+
+void expect(Case& k, const std::string& what, Tolerance tolerance = {}) {
+  const std::string text = k.compare(tolerance);
+  if (!text.empty()) fail(what + ": " + text);
+}
+
+}  // namespace
+
+TEST(rows_of_a_map_whose_dimensions_stay_apart) {
+  // Rotary embedding: halves of heads by values of the position, one of them the same for all rows.
+  for (int64_t half : {16, 31, 32, 33, 127, 130, 2500})
+    for (int dtype : {NPU_F32, NPU_BF16}) {
+      const int64_t batches = 2, tokens = 5, heads = 3, head = 2 * half, token = heads * head;
+      Case k(NPU_MAP, {batches, tokens, heads, half});
+      const int x = k.block(small(batches * tokens * token, 1)), angle = k.block(small(tokens * half, 2));
+      const int out = k.block(batches * tokens * token, dtype);
+      k.add(x, NPU_F32, {tokens * token, token, head, 1});
+      k.add(x, NPU_F32, {tokens * token, token, head, 1}, half);
+      k.add(angle, NPU_F32, {0, half, 0, 1});
+      k.add(k.block(small(heads, 3)), NPU_F32, {0, 0, 1, 0});
+      k.add(k.block(small(1, 4)), NPU_F32, {0, 0, 0, 0});
+      k.add(out, dtype, {tokens * token, token, head, 1});
+      k.add(out, dtype, {tokens * token, token, head, 1}, half);
+      k.with(
+          "program p(a, b, angle, scale, one, low, high)\neach:\n  %a = load a : f32\n  %b = load b : f32\n"
+          "  %t = load angle : f32\n  %s = load scale : f32\n  %o = load one : f32\n  %f = add %s, %o\n"
+          "  %at = mul %a, %t\n  %bf = mul %b, %f\n  %l = sub %at, %bf\n  store low, %l\n  %bt = mul %b, %t\n"
+          "  %h = fma %a, %f, %bt\n  store high, %h\n");
+      expect(k, std::to_string(half) + " " + npu::dtype_name(dtype));
+    }
+}
+
+TEST(rows_of_a_reduction_in_pieces) {
+  // The gradient of a batch norm, in place: channels are kept, images and points folded.
+  for (int64_t points : {15, 16, 17, 64, 300, 5000})
+    for (int64_t channels : {1, 2, 70}) {
+      const int64_t images = 3, image = channels * points;
+      Case k(NPU_REDUCE, {channels, images, points}, 2);
+      const int gradient = k.block(small(images * image, 1));
+      k.add(gradient, NPU_F32, {points, image, 1});
+      k.add(k.block(small(images * image, 2)), NPU_F32, {points, image, 1});
+      k.add(k.block(small(channels, 3)), NPU_F32, {1, 0, 0});
+      k.add(k.block(channels, NPU_F32), NPU_F32, {1, 0, 0});
+      k.add(gradient, NPU_F32, {points, image, 1});
+      k.with(
+          "program p(g, x, mean, weight, out)\neach:\n  %g = load g : f32\n  %x = load x : f32\n  %m = load mean : "
+          "f32\n"
+          "  %d = sub %x, %m\n  %p = mul %g, %d\n  %a = fold sum %p\n  %b = fold sum %g\nrow:\n  %two = const 2 : f32\n"
+          "  %w = mul %a, %two\n  store weight, %w\neach:\n  %h = load g : f32\n  %y = load x : f32\n"
+          "  %n = load mean : f32\n  %e = sub %y, %n\n  %r = fma %e, %w, %h\n  %s = sub %r, %b\n  store out, %s\n");
+      expect(k, std::to_string(channels) + " of " + std::to_string(points));
+    }
+}
+
+TEST(rows_of_a_norm_in_pieces) {
+  // Mean and variance of what is loaded, then what is computed from them for each row, then a norm and one instruction.
+  for (int64_t points : {16, 63, 64, 256, 2500})
+    for (int64_t channels : {2, 70}) {
+      const int64_t images = 3, image = channels * points;
+      Case k(NPU_REDUCE, {channels, images, points}, 2);
+      k.add(k.block(small(images * image, 1)), NPU_F32, {points, image, 1});
+      k.add(k.block(small(channels, 2)), NPU_F32, {1, 0, 0});
+      k.add(k.block(small(channels, 3)), NPU_F32, {1, 0, 0});
+      k.add(k.block(images * image, NPU_F32), NPU_F32, {points, image, 1});
+      k.with(
+          "program p(x, weight, bias, out)\neach:\n  %x = load x : f32\n  %f = fold welford %x\n  %mean = get %f, 0 : "
+          "f32\n"
+          "  %m2 = get %f, 1 : f32\nrow:\n  %one = const 1 : f32\n  %v = add %m2, %one\n  %r = rsqrt %v\neach:\n"
+          "  %y = load x : f32\n  %d = sub %y, %mean\n  %e = mul %d, %r\n  %w = load weight : f32\n  %g = mul %e, %w\n"
+          "  %b = load bias : f32\n  %h = add %g, %b\n  %zero = const 0 : f32\n  %k = max %h, %zero\n  store out, "
+          "%k\n");
+      expect(k, std::to_string(channels) + " of " + std::to_string(points), {1e-5, 1.0});
+    }
+}
