@@ -19,7 +19,7 @@ def add(commands) -> None:
     )
     parser.add_argument("--reference", default="cmodel", help="a driver, or isa (default: cmodel in its exact mode)")
     parser.add_argument("--device", default="rtl", help="the driver to verify (%(default)s)")
-    parser.add_argument("--exact", choices=("yes", "split", "no"), help="float sums and functions bit for bit (default: yes)")
+    parser.add_argument("--exact", choices=("yes", "split", "no"), help="sums and functions bit for bit (default: yes)")
     parser.add_argument("--out", default=".", metavar="FOLDER", help="where a reproduction is written (%(default)s)")
     script.add(parser)
 
