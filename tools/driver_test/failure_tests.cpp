@@ -171,6 +171,7 @@ TEST("failure: a masked access over several allocations is checked element by el
   command.operand_count = 3;
   command.operands = operands;
   command.program = program;
+  command.label = "masked";
   const auto run = [&] {
     rig.upload(operands[2].addr, kept);
     const npu_status status = rig.d.submit(rig.stream, &command);
