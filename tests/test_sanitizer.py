@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import os
 import re
 
 import pytest
@@ -305,5 +306,101 @@ def test_from_outside(python):
 def test_without_reports_the_status_is_the_programs_own(python):
     assert python("import torch; torch.ones(3, device='npu').sum().item()", TORCH_NPU_SANITIZE="all").status == 0
     assert python("import torch, sys; sys.exit(5)", TORCH_NPU_SANITIZE="all").status == 5
-    wrong = python("import torch; print(torch.ones(1, device='npu').item())", TORCH_NPU_SANITIZE="speed")
-    assert wrong.status == 0 and "expected some of memory, init and race" in wrong.err
+
+
+def test_a_word_that_it_does_not_know_is_an_error(python):
+    """Or else a check whose name is misspelt would pass."""
+    wrong = python("import torch; print('went on')", TORCH_NPU_SANITIZE="memory,Race")
+    assert wrong.status == 1 and wrong.out == ""
+    assert (
+        'TORCH_NPU_SANITIZE: expected some of memory, init and race, separated by commas, or all, got "Race"'
+        in wrong.err
+    )
+    wrong = python("import torch_npu; print('went on')", TORCH_NPU_SANITIZE="all", TORCH_NPU_SANITIZE_REPORT="print")
+    assert wrong.status == 1 and wrong.out == ""
+    assert 'TORCH_NPU_SANITIZE_REPORT: expected raise or log, got "print"' in wrong.err
+
+
+OFF_AND_ON = """
+import threading, time, torch
+from torch_npu import sanitizer
+
+sanitizer.enable()
+x, streams = torch.ones(1000, 1000, device="npu"), [torch.npu.Stream() for _ in range(8)]
+torch.npu.synchronize()
+for stream in streams:
+    with torch.npu.stream(stream):
+        torch.ones(10, device="npu")
+started = threading.Event()
+
+def wait_for_products():
+    with torch.npu.stream(streams[-1]):
+        y = x
+        for _ in range(20):
+            y = y @ x
+        started.set()
+        y.cpu()
+
+thread = threading.Thread(target=wait_for_products)
+thread.start()
+started.wait()
+time.sleep(0.1)
+assert thread.is_alive()  # in the driver's copy_to_host
+sanitizer.disable()
+sanitizer.enable()
+thread.join()
+print("done")
+"""
+
+
+def test_off_and_on_while_a_thread_waits_for_the_driver(python):
+    run = python(OFF_AND_ON, OMP_NUM_THREADS="1")
+    assert (run.status, run.out) == (0, "done\n"), run.err
+
+
+def test_graphs_from_before():
+    x, graph = torch.ones(100, device=NPU), torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        z = x.sum()
+        for size in (3000, 700, 5000, 100, 3000, 20_000, 900):
+            part = x.repeat(size // 100)
+            z = z + part.flip(0)[size // 2 :].sum() + part[-1]
+            del part
+    with sanitizer.sanitize():
+        graph.replay()
+        assert z.item() > 100
+
+
+def test_arguments_that_have_no_sizes(capfd):
+    pinned = torch.ones(10).pin_memory()
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    with sanitizer.sanitize(on_report="log") as found:
+        pinned.to(NPU, non_blocking=True)
+        nested + 1
+        torch.empty(3, device=NPU) + 1
+    assert "aten::empty (an allocation)" in found[0].text, found[0].text  # and not the op before
+    assert "Exception in RecordFunction" not in capfd.readouterr().err
+
+
+def test_a_large_tensor_waits_too():
+    with sanitizer.sanitize("memory"):
+        x = torch.empty(20_000_000, device=NPU)
+        late = address_of(x)
+        del x
+        other = torch.empty(20_000_000, device=NPU)
+        with pytest.raises(RuntimeError, match="was freed"):
+            late.sum()
+    del other
+
+
+def test_a_forked_child_is_left_alone(capfd):
+    pinned = torch.ones(10).pin_memory()
+    with sanitizer.sanitize(on_report="log"):
+        pinned.to(NPU, non_blocking=True)
+        child = os.fork()
+        if child == 0:
+            pinned.fill_(2)
+            os._exit(len(sanitizer.reports()))
+        assert os.waitpid(child, 0)[1] == 0
+        torch.npu.synchronize()
+    assert "sanitizer" not in capfd.readouterr().err

@@ -52,7 +52,7 @@ _ready = False
 
 
 def _autoload() -> None:
-    """Called by `import torch`. Never breaks it: a failure warns here, and `import torch_npu` raises it."""
+    """Called by `import torch`. A failure warns here, and `import torch_npu` raises it."""
     if _ready or not _in_torch_import:  # `import torch_npu` came first: it finishes the work itself, below
         return
     try:
@@ -61,6 +61,8 @@ def _autoload() -> None:
         for name in [n for n in sys.modules if n == "torch_npu" or n.startswith("torch_npu.")]:
             del sys.modules[name]  # so that `import torch_npu` tries again and raises
         warnings.warn(f"the npu device is not available: {error}", stacklevel=2)
+        return
+    _sanitize()
 
 
 def _setup() -> None:
@@ -73,6 +75,14 @@ def _setup() -> None:
 
     _register.register()
     _ready = True
+
+
+def _sanitize() -> None:
+    """Raises for a word that the sanitizer does not know, even in `import torch`: a check that looks for nothing would
+    pass."""
+    from torch_npu import _C
+
+    _C.sanitizer_from_environment()
 
 
 def __getattr__(name: str):
@@ -118,6 +128,7 @@ def __dir__() -> list[str]:
 _in_torch_import = "torch" in sys.modules and getattr(sys.modules["torch"].__spec__, "_initializing", False)
 
 if not _in_torch_import:
-    import torch  # noqa: F401  (runs _autoload, which leaves the work to the next line)
+    import torch  # noqa: F401  (runs _autoload, which leaves the work to the next lines)
 
     _setup()
+    _sanitize()

@@ -16,7 +16,8 @@
 namespace torch_npu {
 namespace {
 
-// What is watched: all but the questions about a driver itself.
+// What is watched: all but the questions about a driver itself. Programs are always kept, so the way to their two
+// entries always leads through here.
 // clang-format off
 #define FOR_EACH_ENTRY(X)                                                                             \
   X(device_open) X(device_close) X(device_synchronize) X(device_reset) X(memory_info) X(memory_alloc) \
@@ -24,8 +25,18 @@ namespace {
   X(range_release) X(copy_to_device) X(copy_to_host) X(copy_on_device) X(stream_create)               \
   X(stream_destroy) X(stream_query) X(stream_synchronize) X(stream_wait_event) X(event_create)        \
   X(event_destroy) X(event_record) X(event_query) X(event_synchronize) X(event_elapsed)               \
-  X(program_create) X(program_destroy) X(supports) X(submit)
+  X(supports) X(submit)
+#define FOR_EACH_PROGRAM_ENTRY(X) X(program_create) X(program_destroy)
 // clang-format on
+
+template <auto Entry>
+constexpr const char* kName = nullptr;
+#define NAME(entry) \
+  template <>       \
+  constexpr const char* kName<&npu_driver::entry> = #entry;
+FOR_EACH_ENTRY(NAME)
+FOR_EACH_PROGRAM_ENTRY(NAME)
+#undef NAME
 
 constexpr int kMaxTables = 16;  // different drivers in one process
 constexpr int kMaxWatchers = 4;
@@ -126,11 +137,9 @@ struct Hop;
 
 template <int Table, auto Entry, class R, class... Args>
 struct Hop<Table, Entry, R (*npu_driver::*)(Args...)> {
-  static inline const char* name = "";
-
   static R call(Args... args) {
     const npu_driver* api = tables().originals[Table];
-    const DriverCall call = describe(name, api, args...);
+    const DriverCall call = describe(kName<Entry>, api, args...);
     std::array<std::pair<DriverWatcher*, uint64_t>, kMaxWatchers> seen{};
     const auto finish = [&](npu_status status) {
       for (const auto& [watcher, number] : seen) {
@@ -169,17 +178,18 @@ template <int Table>
 void set_hops(bool on) {
   const npu_driver* original = tables().originals[Table];
   npu_driver& copy = tables().copies[Table];
-#define SET(entry)                                                                \
-  {                                                                               \
-    using Through = Hop<Table, &npu_driver::entry, decltype(&npu_driver::entry)>; \
-    Through::name = #entry;                                                       \
-    if (original->entry) put(copy.entry, on ? &Through::call : original->entry);  \
+#define SET_TO(entry, watched)                                                        \
+  {                                                                                   \
+    using Through = Hop<Table, &npu_driver::entry, decltype(&npu_driver::entry)>;     \
+    if (original->entry) put(copy.entry, watched ? &Through::call : original->entry); \
   }
+#define SET(entry) SET_TO(entry, on)
+#define SET_ALWAYS(entry) SET_TO(entry, true)
   FOR_EACH_ENTRY(SET)
-  on = true;  // programs are always kept
-  SET(program_create)
-  SET(program_destroy)
+  FOR_EACH_PROGRAM_ENTRY(SET_ALWAYS)
+#undef SET_ALWAYS
 #undef SET
+#undef SET_TO
 }
 
 template <int... Table>

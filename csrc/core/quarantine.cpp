@@ -31,7 +31,8 @@ std::vector<caching::Block*> quarantine(caching::Block* block) {
   all.blocks.push_back(block);
   all.bytes += block->size;
   std::vector<caching::Block*> done;
-  while (all.bytes > kMostBytes || all.blocks.size() > kMostBlocks) {
+  // The newest one always waits, however large it is.
+  while (all.blocks.size() > 1 && (all.bytes > kMostBytes || all.blocks.size() > kMostBlocks)) {
     done.push_back(all.blocks.front());
     all.bytes -= all.blocks.front()->size;
     all.blocks.pop_front();

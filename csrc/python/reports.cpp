@@ -71,6 +71,7 @@ void bind_reports(py::module_& m) {
   m.def("sanitizer_enable", torch::wrap_pybind_function([](const std::string& checks, bool raises) {
           sanitizer::enable({sanitizer::parse_checks(checks), raises});
         }));
+  m.def("sanitizer_from_environment", torch::wrap_pybind_function([] { sanitizer::enable_from_environment(); }));
   m.def("sanitizer_disable", torch::wrap_pybind_function([] { sanitizer::disable(); }));
   m.def("sanitizer_checks", [] { return sanitizer::options().checks; });
   m.def("sanitizer_raises", [] { return sanitizer::options().raises; });

@@ -221,6 +221,14 @@ void memory_has_owners() {
   const int64_t size = 40, stride = 1;
   shadow.copied(Box(1000, &size, &stride, 1, 1), Box(2000, &size, &stride, 1, 1), nullptr);
   EXPECT(shadow.check_written(touch_of(1000, 1040, false), nullptr, 0, false)->bytes == (Run{1030, 1040}));
+  const int64_t more = 1100;  // past the end of the source, which counts as written
+  add(10'000, 1100);
+  shadow.copied(Box(10'000, &more, &stride, 1, 1), Box(2000, &more, &stride, 1, 1), nullptr);
+  EXPECT(shadow.check_written(touch_of(10'000, 11'100, false), nullptr, 0, false)->bytes == (Run{10'030, 10'100}));
+  EXPECT(!shadow.check_written(touch_of(10'100, 11'100, false), nullptr, 0, false));
+  Written written(100);
+  written.set(0, 50);
+  EXPECT(written.first_written(60, 50'000) == 50'000 && written.first_unwritten(10, 50'000) == 50);
 }
 
 void unordered_accesses_are_races() {

@@ -63,6 +63,7 @@ std::vector<SegmentInfo> CachingCore::snapshot() {
         out.back().stream = segment->pool->stream;
         out.back().large = segment->large;
         out.back().expandable = segment->expandable;
+        out.back().is_private = segment->pool->is_private;
         in_run = true;
       }
       SegmentInfo& info = out.back();

@@ -60,6 +60,7 @@ struct SegmentInfo {
   npu_stream* stream = nullptr;
   bool large = false;
   bool expandable = false;
+  bool is_private = false;  // of a graph's pool
   std::vector<BlockInfo> blocks;
 };
 

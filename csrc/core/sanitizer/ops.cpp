@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "csrc/core/device.h"
+
 namespace torch_npu::sanitizer {
 namespace {
 
@@ -39,6 +41,11 @@ void each_tensor(const c10::IValue& value, const Visit& visit) {
   }
 }
 
+// Asked for its sizes, it would throw.
+bool has_no_plain_shape(const at::Tensor& tensor) {
+  return tensor.is_nested() || tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+}
+
 void look_at_host(const at::RecordFunction& op) {
   const auto name = op.operator_name();
   if (!name || touches_no_data(name->name)) return;
@@ -58,7 +65,7 @@ void look_at_host(const at::RecordFunction& op) {
     const c10::AliasInfo* alias = arguments[k].alias_info();
     const bool writes = alias && alias->isWrite();
     each_tensor(inputs[k], [&](const at::Tensor& tensor) {
-      if (!tensor.is_cpu() || !tensor.has_storage() || tensor.numel() == 0) return;
+      if (!tensor.is_cpu() || has_no_plain_shape(tensor) || !tensor.has_storage() || tensor.numel() == 0) return;
       uint64_t last = 0;
       for (int64_t d = 0; d < tensor.dim(); ++d) last += static_cast<uint64_t>((tensor.size(d) - 1) * tensor.stride(d));
       host_uses(name->name, tensor.const_data_ptr(), (last + 1) * tensor.element_size(), writes);
@@ -67,9 +74,14 @@ void look_at_host(const at::RecordFunction& op) {
 }
 
 std::unique_ptr<at::ObserverContext> op_begins(const at::RecordFunction& op) {
+  if (is_in_bad_fork()) return nullptr;  // what is known is of the parent, and locks may be held for ever
   auto& ops = stack();
   ops.push_back(op.name());
-  if (has_pinned_copies()) look_at_host(op);
+  try {
+    if (has_pinned_copies()) look_at_host(op);
+  } catch (const std::exception&) {
+    // Arguments that cannot be looked at. The op still has to leave the stack when it ends.
+  }
   return std::make_unique<Context>(ops.size());
 }
 

@@ -9,13 +9,17 @@ bool has_pinned_copies() noexcept {
   return g_has_pinned.load(std::memory_order_relaxed);
 }
 
+void forget_done_copies(State& all) {
+  std::erase_if(all.pinned, [&](const PinnedCopy& copy) { return all.order.host().has(copy.stamp); });
+}
+
 void host_uses(const std::string& op, const void* data, uint64_t size, bool writes) {
   const auto* begin = static_cast<const char*>(data);
   std::optional<PinnedCopy> found;
   {
     State& all = state();
     std::lock_guard lock(all.mutex);
-    std::erase_if(all.pinned, [&](const PinnedCopy& copy) { return all.order.host().has(copy.stamp); });
+    forget_done_copies(all);
     g_has_pinned = !all.pinned.empty();
     for (const PinnedCopy& copy : all.pinned) {
       if ((copy.writes || writes) && begin < copy.end && copy.begin < begin + size) found = copy;

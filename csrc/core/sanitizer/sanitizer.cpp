@@ -34,42 +34,36 @@ std::string named(const std::string& what) {
 
 namespace {
 
-// Tensors that are there already.
+Storage storage_from_before(npu_addr begin, uint64_t size, bool is_of_graphs, const RecordPtr& before) {
+  Storage storage;
+  storage.begin = begin;
+  storage.size = size;
+  storage.is_of_graphs = is_of_graphs;
+  storage.allocated = before;
+  storage.written = Written(size, true);
+  return storage;
+}
+
+// Tensors that are there already, and what graphs use although no tensor is there.
 void adopt_tensors() {
   RecordPtr before;
   for (c10::DeviceIndex index = 0; index < kMaxDevices; ++index) {
     if (!is_opened(index)) continue;
     if (!before) before = std::make_shared<Record>(Record{"before the sanitizer was enabled", "", {}, "", {}});
-    for (const auto& segment : memory_snapshot(index)) {
+    const auto segments = memory_snapshot(index);
+    std::lock_guard lock(state().mutex);
+    Shadow& shadow = state().shadows[index];
+    for (const auto& segment : segments) {
       for (const auto& block : segment.blocks) {
-        if (!block.allocated) continue;
-        Storage storage;
-        storage.begin = block.addr;
-        storage.size = block.requested;
-        storage.allocated = before;
-        storage.written = Written(block.requested, true);
-        std::lock_guard lock(state().mutex);
-        state().shadows[index].allocated(std::move(storage));
+        const uint64_t used = block.allocated ? block.requested : 0;
+        if (used) shadow.allocated(storage_from_before(block.addr, used, segment.is_private, before));
+        if (!segment.is_private || used == block.size) continue;
+        shadow.allocated(storage_from_before(block.addr + used, block.size - used, true, before));
+        shadow.freed(block.addr + used, before, {}, {});
       }
     }
   }
 }
-
-// A bad value must not break `import torch`, so it is reported.
-const bool g_environment_read = [] {
-  const char* checks = std::getenv("TORCH_NPU_SANITIZE");
-  if (!checks || !*checks || std::string_view(checks) == "0") return true;
-  try {
-    const char* way = std::getenv("TORCH_NPU_SANITIZE_REPORT");
-    const std::string_view given = way && *way ? way : "raise";
-    TORCH_CHECK(given == "raise" || given == "log", "expected TORCH_NPU_SANITIZE_REPORT to be raise or log, got \"",
-                given, "\"");
-    enable({parse_checks(checks), given == "raise"});
-  } catch (const c10::Error& error) {
-    std::cerr << "torch_npu: " << error.what_without_backtrace() << '\n';
-  }
-  return true;
-}();
 
 }  // namespace
 
@@ -86,12 +80,28 @@ uint32_t parse_checks(const std::string& text) {
     } else if (word == "all" || word == "1") {
       checks |= kAll;
     } else {
-      TORCH_CHECK_VALUE(false, "expected some of memory, init and race, separated by commas, or all, got \"", text,
+      TORCH_CHECK_VALUE(false, "expected some of memory, init and race, separated by commas, or all, got \"", word,
                         "\"");
     }
   }
   TORCH_CHECK_VALUE(checks, "expected some of memory, init and race, got none of them");
   return checks;
+}
+
+void enable_from_environment() {
+  const char* checks = std::getenv("TORCH_NPU_SANITIZE");
+  if (!checks || !*checks || std::string_view(checks) == "0") return;
+  const char* way = std::getenv("TORCH_NPU_SANITIZE_REPORT");
+  const std::string_view given = way && *way ? way : "raise";
+  TORCH_CHECK(given == "raise" || given == "log", "TORCH_NPU_SANITIZE_REPORT: expected raise or log, got \"", given,
+              "\"");
+  Options options{0, given == "raise"};
+  try {
+    options.checks = parse_checks(checks);
+  } catch (const c10::Error& error) {
+    TORCH_CHECK(false, "TORCH_NPU_SANITIZE: ", error.what_without_backtrace());
+  }
+  enable(options);
 }
 
 void enable(const Options& options) {
@@ -115,6 +125,7 @@ void disable() {
   State& all = state();
   std::lock_guard lock(all.mutex);
   all.options.checks = 0;
+  ++all.generation;
   all.order = {};
   all.shadows.clear();
   all.early.clear();

@@ -25,6 +25,8 @@ uint32_t parse_checks(const std::string& text);
 
 // Memory that is in use counts as written, and work that was given as done.
 void enable(const Options& options);
+// As TORCH_NPU_SANITIZE and TORCH_NPU_SANITIZE_REPORT say; throws for other words.
+void enable_from_environment();
 void disable();
 Options options();  // no checks: off
 

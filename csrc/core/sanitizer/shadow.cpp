@@ -270,7 +270,8 @@ void Shadow::copied(const Box& to, const Box& from, const RecordPtr& record) {
   if (is_written(Bytes(from))) return wrote(Bytes(to));
   // Of one length both: byte by byte, in stretches of one kind. memmove's order: what is read was there before.
   const Storage* source = live_at(from.begin());
-  const uint64_t offset = from.begin() - source->begin, size = from.end() - from.begin();
+  const uint64_t offset = from.begin() - source->begin;
+  const uint64_t size = std::min(from.end(), source->end()) - from.begin();
   const Written before = source->written;
   for (uint64_t at = 0; at < size;) {
     const uint64_t unwritten = before.first_unwritten(offset + at, offset + size) - offset;
@@ -279,6 +280,8 @@ void Shadow::copied(const Box& to, const Box& from, const RecordPtr& record) {
     if (next > unwritten) mark(to.begin() + unwritten, to.begin() + next, false, record);
     at = next;
   }
+  // From past the end: not followed.
+  if (to.begin() + size < to.end()) mark(to.begin() + size, to.end(), true, nullptr);
 }
 
 void Shadow::copied(const npu_command& copy, const RecordPtr& record) {

@@ -26,6 +26,7 @@ struct PinnedCopy {
 struct State {
   std::mutex mutex;  // innermost: neither Python's lock nor the cache's is taken under it
   Options options{0, true};
+  uint64_t generation = 0;  // of what is known; disable() begins the next one
   Order order;
   std::map<c10::DeviceIndex, Shadow> shadows;
   std::map<uint32_t, std::vector<EarlyFree>> early;  // by the stream that owned the memory
@@ -39,6 +40,7 @@ State& state();
 // What a thread is about to do: checked before the driver's call, and done behind it.
 struct Work {
   c10::DeviceIndex device = -1;
+  uint64_t generation = 0;  // that `stream` is of
   uint32_t stream = 0;
   RecordPtr record;
   std::vector<Touch> touches;
@@ -56,6 +58,9 @@ Thread& this_thread();
 
 // "aten::zeros (an allocation)": of what has no name of its own.
 std::string named(const std::string& what);
+
+// pinned.cpp; the mutex is held.
+void forget_done_copies(State& all);
 
 // watch.cpp
 DriverWatcher* watcher();

@@ -11,6 +11,8 @@
 namespace torch_npu::sanitizer {
 namespace {
 
+constexpr size_t kMostPinned = 4096;  // copies of a program that never waits; the oldest are forgotten
+
 bool is_copy_command(const DriverCall& call) {
   return call.command && call.command->kind == NPU_COPY;
 }
@@ -103,6 +105,7 @@ bool begin(const DriverCall& call) {
     {
       State& all = state();
       std::lock_guard lock(all.mutex);
+      work.generation = all.generation;
       work.stream = all.order.stream(call.stream, work.device);
       fault = check(call, work, thread.replay != nullptr, &place);
       raises = all.options.raises;
@@ -126,7 +129,8 @@ void end(const DriverCall& call) {
   this_thread().work.reset();
   State& all = state();
   std::lock_guard lock(all.mutex);
-  if (all.options.checks == 0) return;
+  // Off meanwhile, and perhaps on again: the stream's number is of an order that is gone.
+  if (all.options.checks == 0 || work.generation != all.generation) return;
   Shadow& shadow = all.shadows[work.device];
   const Clock& now = all.order.now(work.stream);
   const std::string_view function(call.function);
@@ -135,6 +139,8 @@ void end(const DriverCall& call) {
     for (const Touch& touch : work.touches) shadow.accessed(touch, stamp, now, all.order.host(), work.record);
     if (call.host && (call.flags & NPU_COPY_PINNED)) {
       const auto* begin = static_cast<const char*>(call.host);
+      forget_done_copies(all);
+      if (all.pinned.size() >= kMostPinned) all.pinned.erase(all.pinned.begin());
       all.pinned.push_back({begin, begin + call.size, function == "copy_to_host", stamp, work.record});
       g_has_pinned = true;
     }

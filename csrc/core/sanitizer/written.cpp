@@ -33,10 +33,14 @@ void Written::fill(uint64_t begin, uint64_t end, bool value) {
 uint64_t Written::find(uint64_t begin, uint64_t end, bool value) const {
   if (begin >= end) return end;
   if (bits_.empty()) return all_ == value ? begin : end;
-  while (begin < end) {
+  const uint64_t last = std::min(end, size_);
+  while (begin < last) {
     const uint64_t from = begin % 64;
     const uint64_t word = (value ? bits_[begin / 64] : ~bits_[begin / 64]) >> from;
-    if (word) return std::min<uint64_t>(begin + static_cast<uint64_t>(std::countr_zero(word)), end);
+    if (word) {
+      const uint64_t found = begin + static_cast<uint64_t>(std::countr_zero(word));
+      return found < last ? found : end;
+    }
     begin += 64 - from;
   }
   return end;
