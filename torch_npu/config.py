@@ -53,7 +53,8 @@ VARIABLES = (
         "",
         "Some of `memory`, `init` and `race`, separated by commas, or `all`: looks for accesses outside of tensors and "
         "of freed ones, reads of memory that nothing has written, and streams that use the same bytes unordered "
-        "(docs/seeing-inside.md). `torch_npu.sanitizer` does the same for a part of a program.",
+        "(docs/seeing-inside.md). Any other word is an error at import. `torch_npu.sanitizer` does the same for a part "
+        "of a program.",
         "Nothing is looked for, at no cost.",
     ),
     Setting(
