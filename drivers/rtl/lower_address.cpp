@@ -1,4 +1,5 @@
 // Coordinates, checked indices, loads and stores at computed addresses, and masks: GATHER and SCATTER packets.
+#include <algorithm>
 #include <cstring>
 
 #include "drivers/rtl/lower.h"
@@ -101,12 +102,12 @@ void Lowering::guard(const npu_instr& in, const Value& offset, const Value& mask
   };
   std::vector<Extent> extents;
   if (limit == 0) {
-    // A masked walk may start before its allocation, and reach over others; a computed offset may be anywhere.
-    const bool walk = in.op == NPU_OP_LOAD || in.op == NPU_OP_STORE;
-    const npu_addr from = walk ? o.addr + static_cast<uint64_t>(static_cast<int64_t>(low) * width) : 0;
-    const npu_addr to = walk ? o.addr + static_cast<uint64_t>(static_cast<int64_t>(high) * width) : ~npu_addr{0};
-    std::vector<Memory::Extent> blocks = device_->memory->around(from, to);
-    if (blocks.size() > kMostExtents && !walk) blocks = device_->memory->around(o.addr, o.addr);
+    // A masked walk may start before its allocation, and reach over others, and so may a computed offset.
+    const auto address = [&](__int128 element) {
+      const __int128 exact = static_cast<__int128>(o.addr) + element * width;
+      return static_cast<npu_addr>(std::clamp<__int128>(exact, 0, UINT64_MAX));
+    };
+    const std::vector<Memory::Extent> blocks = device_->memory->around(address(low), address(high));
     if (blocks.size() > kMostExtents) throw Unsupported{"an access that may meet more than 16 allocations"};
     for (const Memory::Extent& block : blocks) {
       const auto start = static_cast<int64_t>(block.start - o.addr);

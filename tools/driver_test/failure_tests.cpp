@@ -191,6 +191,63 @@ TEST("failure: a masked access over several allocations is checked element by el
   rig.still_works();
 }
 
+// out[i] = x[offset[i]] with no limit, in x and in another allocation; a driver may have a rule against the latter.
+TEST("failure: what load_at may reach does not depend on allocations elsewhere") {
+  for (const int dtype : {NPU_U8, NPU_I32}) {
+    Rig rig(context);
+    const npu_addr blocks[2] = {rig.alloc(512), rig.alloc(512)};
+    const npu_addr first = std::min(blocks[0], blocks[1]), last = std::max(blocks[0], blocks[1]);
+    const auto apart = static_cast<int64_t>(last - first) / 4;
+    if (apart > (dtype == NPU_U8 ? UINT8_MAX : INT32_MAX)) continue;
+    Builder b("reach");
+    b.store(0, b.load_at(1, NPU_F32, b.cast(b.load(2, NPU_I32), NPU_I64)));
+    const npu_program_desc desc = b.program.desc();
+    npu_program* program = nullptr;
+    if (rig.d.program_create(rig.device, &desc, &program) == NPU_UNSUPPORTED)
+      throw NotSupported{"the driver does not have load_at"};
+    npu_operand operands[3] = {};
+    const npu_addr places[3] = {rig.alloc(512), first, rig.alloc(512)};
+    const int dtypes[3] = {NPU_F32, NPU_F32, dtype};
+    for (int i = 0; i < 3; i++) {
+      operands[i].addr = places[i];
+      operands[i].dtype = static_cast<uint8_t>(dtypes[i]);
+      operands[i].stride[0] = i == 1 ? 0 : 1;
+    }
+    rig.upload(first, Bytes(512, 7));
+    rig.upload(last, Bytes(512, 9));
+    const auto reach = static_cast<uint32_t>(apart);
+    Bytes offsets(dtype == NPU_U8 ? 2 : 8, 0);
+    std::memcpy(&offsets[offsets.size() / 2], &reach, offsets.size() / 2);
+    rig.upload(places[2], offsets);
+    npu_command command{};
+    command.struct_size = sizeof command;
+    command.kind = NPU_MAP;
+    command.rank = 1;
+    command.size[0] = 2;
+    command.operand_count = 3;
+    command.operands = operands;
+    command.program = program;
+    command.label = "reach";
+    const auto run = [&] {
+      npu_status status = rig.d.submit(rig.stream, &command);
+      if (status == NPU_OK) status = rig.d.stream_synchronize(rig.stream);
+      if (status != NPU_OK) return status;
+      const Bytes got = rig.download(places[0], 8);
+      expect(got[0] == 7 && got[4] == 9, "expected the elements of both allocations, got others");
+      return status;
+    };
+    const npu_status alone = run();
+    if (alone == NPU_UNSUPPORTED) throw NotSupported{"the driver does not run load_at without a limit"};
+    npu_addr others[80];
+    for (npu_addr& one : others) one = rig.alloc(512);
+    for (size_t i = 0; i < 80; i += 2) rig.free(others[i]);
+    const npu_status among = run();
+    expect(among == alone || among == NPU_UNSUPPORTED, "expected ", status_name(alone), " as without them, got ",
+           status_name(among));
+    rig.d.program_destroy(program);
+  }
+}
+
 TEST("failure: a command that breaks a rule is refused as NPU_ERROR_INVALID") {
   Rig rig(context);
   Add add(rig);
