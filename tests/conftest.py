@@ -52,11 +52,11 @@ def python():
 def module():
     """Runs python -m torch_npu with arguments."""
 
-    def run(*arguments: str, timeout: float = 300, **variables: str) -> Finished:
+    def run(*arguments: str, timeout: float = 300, folder: Path = ROOT, **variables: str) -> Finished:
         environment = {**os.environ, **variables}
         command = [sys.executable, "-m", "torch_npu", *arguments]
         return Finished(
-            subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment, cwd=ROOT)
+            subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment, cwd=folder)
         )
 
     return run

@@ -330,6 +330,21 @@ def test_an_exception_is_json_too_and_status_1(monkeypatch):
     assert status == 1 and json.loads(out)["error"] == "ZeroDivisionError: planted" and "Traceback" in err
 
 
+def test_an_option_that_is_none_shows_the_usage_of_the_command():
+    status, _, err = called("report", "--bogus", "script.py")
+    assert status == 2 and "usage: python -m torch_npu report " in err and "unrecognized arguments: --bogus" in err
+
+
+def test_a_script_that_fails_is_named_by_record(module, folder):
+    result = module("record", str(folder / "bad.npt"), str(folder / "bad.py"))
+    assert result.status == 1 and "the script itself failed (exit status 3)" in result.out
+
+
+def test_verify_says_who_refused(module, folder):
+    result = module("verify", "--device", "template", str(folder / "script.py"))
+    assert result.status == 1 and "NOTHING COMPARED: the device refused every command" in result.out, result.err
+
+
 @pytest.mark.parametrize(
     "line, own, rest",
     [

@@ -45,7 +45,8 @@ def test_a_script_is_checked(module, tmp_path):
     result = module("lock", "--file", lock, str(script))
     assert result.status == 0 and "0 ops" in result.out
     result = module("lock", "--file", lock, str(script), "more")
-    assert result.status == 1 and f"+ {FFT}" in result.err and "--update" in result.err
+    assert result.status == 1 and f"+ {FFT}" in result.err
+    assert f"lock --update --file {lock} {script} -- more, if" in result.err
     assert module("lock", "--update", "--file", lock, str(script), "more").status == 0
     result = module("lock", "--file", lock, str(script))
     assert result.status == 1 and f"- {FFT}" in result.err
@@ -54,7 +55,9 @@ def test_a_script_is_checked(module, tmp_path):
 def test_what_is_no_lock_file_is_refused(module, tmp_path):
     (tmp_path / "lock").write_text("svd please\n")
     result = module("lock", "--file", str(tmp_path / "lock"), __file__)
-    assert result.status == 2 and "line 1: expected the name of an op" in result.err
+    assert result.status == 2 and "line 1: expected the name of an op" in result.err and "--update" in result.err
+    assert module("lock", "--update", "--file", str(tmp_path / "lock"), __file__).status == 0
+    assert (tmp_path / "lock").read_text().startswith("# Ops that run on the CPU")
     (tmp_path / "bad.py").write_text("raise SystemExit(3)")
     result = module("lock", "--file", str(tmp_path / "new"), str(tmp_path / "bad.py"))
     assert result.status == 1 and not (tmp_path / "new").exists()

@@ -27,7 +27,7 @@ def shell(tmp_path):
 
 def test_three_commands_lead_to_a_model_on_a_new_driver(shell, tmp_path):
     said = shell("python -m torch_npu new-driver mychip")
-    assert "make -C mychip" in said
+    assert f"make -C mychip test PYTHON={sys.executable}" in said
     assert "warning" not in shell("make -C mychip CC='cc -Werror'")
     said = shell("TORCH_NPU_DRIVER=mychip/libnpu_mychip.so python mychip/model.py")
     assert "mychip: loss" in said and "0.0e+00 from the CPU's" in said and "on the CPU: aten::mm" in said
@@ -61,6 +61,10 @@ def test_doctor_finds_nothing_here(module):
         ({"TORCH_NPU_DRVER": "rtl"}, "TORCH_NPU_DRVER is no setting", "did you mean TORCH_NPU_DRIVER?"),
         ({"TORCH_NPU_DRIVER": "nochip"}, 'the driver "nochip", expected one of', "python -m torch_npu info"),
         ({"TORCH_NPU_DRIVER": "template"}, "without CONV, COPY, MAP", "torch_npu.fallback.report()"),
+        ({"TORCH_NPU_DRIVER": "cmodel:memori=1G"}, 'got "memori=1G"', "correct the options in TORCH_NPU_DRIVER"),
+        ({"TORCH_NPU_BLOCKING": "yes"}, "TORCH_NPU_BLOCKING: expected 0 or 1, got 'yes'", "unset it"),
+        ({"TORCH_NPU_FALLBACK": "eror"}, "expected warn or quiet or error, got 'eror'", "TORCH_NPU_FALLBACK"),
+        ({"PYTORCH_ALLOC_CONF": "foo:1"}, "PYTORCH_ALLOC_CONF=foo:1: ", "docs/configuration.md"),
         ({"OMP_NUM_THREADS": "4096"}, "OMP_NUM_THREADS=4096", "or less"),
         ({"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, "does not load torch_npu", "import torch_npu"),
         ({"TORCHINDUCTOR_CACHE_DIR": "/proc/nowhere"}, "takes no files", "TORCHINDUCTOR_CACHE_DIR"),

@@ -10,6 +10,7 @@ from torch import nn
 
 import torch_npu
 from torch_npu.adviser import advice, memory, shares, timeline
+from torch_npu.adviser import facts as facts_module
 from torch_npu.adviser.recording import Command, Op, Recording
 from torch_npu.bench import networks, qwen2
 
@@ -318,3 +319,87 @@ def test_the_roof_of_the_rtl_is_announced():
     assert made.facts["peak"]["flops"] == 2 * 16 * 16 * 200e6 and "announced" in made.facts["peak"]["source"]
     (row,) = made.facts["commands"]
     assert row["cycles"] > 100 and row["us"] == pytest.approx(row["cycles"] / 200, rel=0.01)
+
+
+OWN_PROFILERS = """
+import os, torch
+from torch.profiler import profile, schedule
+x = torch.ones(32, 32).npu()
+with profile() as p:
+    y = x + 1
+p.export_chrome_trace("trace.json")
+with torch.autograd.profiler.profile() as q:
+    y = x * 2
+print("events", len(p.events()), len(q.key_averages()))
+with profile(schedule=schedule(wait=0, warmup=1, active=1), on_trace_ready=lambda p: p.events()) as p:
+    for _ in range(3):
+        y = x.sin()
+        p.step()
+torch.npu.memory._record_memory_history(None)
+os.mkdir("elsewhere")
+os.chdir("elsewhere")
+raise SystemExit(3)
+"""
+
+
+def test_what_the_script_does_to_the_process_spoils_no_report(module, tmp_path):
+    (tmp_path / "model.py").write_text(OWN_PROFILERS)
+    result = module("report", "model.py", "--html", "page.html", "--json-file", "facts.json", folder=tmp_path)
+    assert result.status == 1 and "events 0 0" in result.out and "(exit status 3)" in result.out, result.err
+    facts = json.loads((tmp_path / "facts.json").read_text())
+    assert {row["op"] for row in facts["ops"]} >= {"aten::add", "aten::mul", "aten::sin"}
+    profiler, history = facts["notes"]
+    assert "own profiler was kept off" in profiler and "_record_memory_history itself" in history
+    assert profiler in result.out and profiler in (tmp_path / "page.html").read_text()
+    assert facts["script_status"] == 3
+
+
+def test_a_memory_history_of_the_user_goes_on():
+    history = torch.npu.memory
+    history._record_memory_history(context=None, max_entries=1000, clear_history=True)
+    try:
+        kept = torch.ones(1000, device="npu")
+        made = torch_npu.report(lambda x: x + 1, torch.ones(8), steps=1, warmup=0)
+        assert history._history_options["max_entries"] == 1000 and made.facts["notes"] == []
+        assert made.facts["memory"]["allocations"] == 1
+        events = [e for e in history._snapshot()["device_traces"][0] if e["action"] == "alloc"]
+        assert events[0]["addr"] == kept.data_ptr() and len(events) >= 2
+    finally:
+        history._record_memory_history(None)
+
+
+def test_a_small_memory_has_a_roof(module, tmp_path):
+    text = "import torch\nx = torch.ones(6 << 18).npu()\ny = torch.ones(64, 64).npu()\ny @ y\n"
+    (tmp_path / "model.py").write_text(text)
+    result = module("report", "--json", str(tmp_path / "model.py"), TORCH_NPU_DRIVER="cmodel:memory=8M")
+    facts = json.loads(result.out)
+    assert result.status == 0 and facts["peak"]["flops"] > 0 and facts["peak"]["bandwidth"] > 0
+
+
+def test_commands_without_a_roof_are_counted():
+    rows = facts_module._commands([command(0, 5, flops=10)], {"flops": 0.0, "bandwidth": 0.0}, 5.0)
+    assert rows[0]["of_roof"] == 0 and rows[0]["us"] == 5
+
+
+def test_one_disturbed_command_is_nothing_to_tune():
+    lengths = [10, 10, 5000, 10, 10]
+    commands = [command(0, length, bytes=900) for length in lengths]
+    (row,) = facts_module._commands(commands, {"flops": 1e9, "bandwidth": 1e8}, sum(lengths))
+    assert row["us"] == sum(lengths) and row["median_us"] == 10 and row["of_roof"] == 0.9
+    assert advice._below_the_roof([row]) == []
+
+
+def test_the_headline_names_the_first_advice():
+    entry = {"kind": "device", "what": "aten::mm MATMUL", "share": 0.42}
+    facts = {
+        "shares": {"time": {"device": 90.0, "host": 1.0}},
+        "total_us": 100.0,
+        "counts": {"commands": 3},
+        "simulated": False,
+        "fallbacks": [{"op": "aten::eigvals", "saved_share": 0.02}],
+        "advice": [entry],
+    }
+    start = "90 % of the time ran on the device"
+    rest = "tuning aten::mm MATMUL would save up to 42 %"
+    assert advice.headline(facts) == f"{start}; {rest}; implementing aten::eigvals next would save up to 2 %."
+    assert advice.headline(facts | {"fallbacks": []}) == f"{start} and nothing fell back; {rest}."

@@ -183,5 +183,25 @@ def test_wrong_command_lines(module, files):
     result = module("whatif", "--sweep", "matrix.rows=many", chip, script)
     assert result.status == 2 and "expected --sweep KEY=NUMBER" in result.err
     result = module("whatif", "--sweep", "matrix.rws=1", chip, script)
-    assert result.status == 2 and "matrix.rws" in result.err
+    assert result.status == 2 and "--sweep: expected one of name" in result.err and "mm" not in result.out
+    result = module("whatif", "--plot", str(files / "nowhere" / "plot.svg"), chip, script)
+    assert result.status == 2 and f"expected a folder that exists, got {files / 'nowhere'}" in result.err
+    result = module("whatif", script, chip)
+    assert result.status == 2 and f"{script}: expected the description of a chip" in result.err
+    (files / "wrong.toml").write_text(CHIP.replace("rows = 8", 'rows = "a"'))
+    result = module("whatif", str(files / "wrong.toml"), script)
+    assert result.status == 2 and "wrong.toml: line 7: expected a number" in result.err, result.err
     assert module("whatif", str(ROOT / "examples/chip.toml"), script).status == 0
+
+
+def test_what_is_not_predicted_is_said(module, files):
+    chip, script = str(files / "chip.toml"), files / "model.py"
+    script.write_text("import torch\nx = torch.ones(4, 4).npu()\ntorch.linalg.svdvals(x)\nraise SystemExit(3)\n")
+    result = module("whatif", chip, str(script), "--json-file", str(files / "facts.json"), TORCH_NPU_FALLBACK="quiet")
+    assert result.status == 1 and "the script itself failed (exit status 3)" in result.out, result.err
+    assert "run on the CPU and not in the prediction: aten::_linalg_svd.U 1" in result.out
+    facts = json.loads((files / "facts.json").read_text())
+    assert facts["fallbacks"] == {"aten::_linalg_svd.U": 1} and facts["script_status"] == 3
+    script.write_text("import torch\ntorch.ones(4) + 1\n")
+    result = module("whatif", chip, str(script))
+    assert result.status == 1 and "nothing ran on the device" in result.err

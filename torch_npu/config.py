@@ -10,6 +10,7 @@ class Setting:
     default: str
     meaning: str
     off: str  # what happens without it, or at its default
+    values: tuple[str, ...] = ()  # all that it may be, where that is a list; empty is always the default
 
 
 VARIABLES = (
@@ -17,8 +18,8 @@ VARIABLES = (
         "TORCH_NPU_DRIVER",
         "cmodel",
         "The drivers to load, separated by commas; each contributes its devices to npu:0, npu:1, ... A driver is a "
-        "name (`cmodel`, `template`, `rtl`) or the path of a shared library, and may carry options after a colon: "
-        "`cmodel:devices=2:memory=1G`. Options in brackets may hold colons and commas: "
+        "name (`cmodel`, `template`, `rtl`, `fpga`) or the path of a shared library, and may carry options after a "
+        "colon: `cmodel:devices=2:memory=1G`. Options in brackets may hold colons and commas: "
         "`lockstep:device=[rtl]:reference=[cmodel:mode=exact]` (docs/verification.md).",
         "One C model device.",
     ),
@@ -27,12 +28,14 @@ VARIABLES = (
         "warn",
         "What happens when an op runs on the CPU: `warn` once per op, `quiet` (only count), `error` (raise).",
         "One warning per op; counts in `torch_npu.fallback.report()`.",
+        ("warn", "quiet", "error"),
     ),
     Setting(
         "TORCH_NPU_BLOCKING",
         "0",
         "`1`: every launch waits for the device, so that a failure surfaces at the op that caused it.",
         "Work is asynchronous; a failure surfaces at the next synchronisation and names the op.",
+        ("0", "1"),
     ),
     Setting(
         "TORCH_NPU_DEBUG",
@@ -40,12 +43,14 @@ VARIABLES = (
         "`1`: a line per op on stderr that says where it ran; `2`: and every transfer; `3`: and every call of the "
         "driver. `torch_npu.debug` does the same for a part of a program.",
         "No log.",
+        ("0", "1", "2", "3"),
     ),
     Setting(
         "TORCH_NPU_DEBUG_FORMAT",
         "text",
         "`json`: one JSON object per line instead.",
         "Text for people, in colours on a terminal unless `NO_COLOR` is set.",
+        ("text", "json"),
     ),
     Setting("TORCH_NPU_DEBUG_FILE", "", "The debug log is appended to this file.", "It goes to stderr."),
     Setting(
@@ -62,6 +67,7 @@ VARIABLES = (
         "raise",
         "`log`: reports of the sanitizer are printed, and the program goes on.",
         "A report raises RuntimeError at the op at fault. In both cases the process ends with a status other than 0.",
+        ("raise", "log"),
     ),
     Setting(
         "TORCH_NPU_RTL_CYCLES",
@@ -102,18 +108,21 @@ VARIABLES = (
         "",
         "`own`: the C model leaves OpenBLAS unused, for tests and comparisons.",
         "Matrix products run on OpenBLAS where it was found at build time.",
+        ("own",),
     ),
     Setting(
         "NPU_CMODEL_ISA",
         "",
         "`base` or `avx2`: the C model uses no newer instructions than these, for tests.",
         "The newest level that the processor has.",
+        ("base", "avx2"),
     ),
     Setting(
         "NPU_CMODEL_JIT",
         "",
         "`off`: the C model makes no code at run time and interprets all programs, for tests and comparisons.",
         "F32 instructions become loops of AVX-512 code where the processor has it and the system allows it.",
+        ("off",),
     ),
     Setting(
         "TORCH_DEVICE_BACKEND_AUTOLOAD",
@@ -233,6 +242,12 @@ TABLES = (
     ("Options of the driver record", RECORD_OPTIONS),
     ("While building", BUILD_VARIABLES),
 )
+
+
+def misunderstood(setting: Setting) -> bool:
+    """Whether the value in this process is none of the setting's."""
+    given = os.environ.get(setting.name, "")
+    return bool(given and setting.values) and given not in setting.values
 
 
 def current(setting: Setting) -> str:

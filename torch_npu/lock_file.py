@@ -7,6 +7,7 @@ python -m torch_npu lock does the same for a script. The file lists an op per li
 counts are not kept, because they change with every batch size.
 """
 
+import shlex
 from pathlib import Path
 
 HEADER = "# Ops that run on the CPU. Written by python -m torch_npu lock; a comment behind an op may say why.\n"
@@ -20,11 +21,13 @@ class FallbackChanged(AssertionError):
         super().__init__(explain(path, new, gone))
 
 
-def explain(path: Path, new: list[str], gone: list[str]) -> str:
+def explain(path: Path, new: list[str], gone: list[str], command: str = "SCRIPT") -> str:
+    """`command`: the script and its arguments."""
     lines = [f"{path}: expected the ops of the file to run on the CPU and no others"]
     lines += [f"  + {op}: runs on the CPU now and is not in the file" for op in new]
     lines += [f"  - {op}: is in the file and runs on the device now" for op in gone]
-    return "\n".join([*lines, "write it anew with python -m torch_npu lock --update, if this is meant"])
+    again = f"python -m torch_npu lock --update --file {shlex.quote(str(path))} {command}"
+    return "\n".join([*lines, f"write it anew with {again}, if this is meant"])
 
 
 def read(path: Path) -> dict[str, str]:
@@ -41,8 +44,11 @@ def read(path: Path) -> dict[str, str]:
 
 
 def write(path: Path, ops: list[str]) -> None:
-    """Keeps the comments of entries that stay."""
-    known = read(path) if path.exists() else {}
+    """Keeps the comments of entries that stay. A file that is none has no entries."""
+    try:
+        known = read(path) if path.exists() else {}
+    except ValueError:
+        known = {}
     lines = [op + (f"  # {known[op]}" if known.get(op) else "") + "\n" for op in sorted(ops)]
     path.write_text(HEADER + "".join(lines))
 

@@ -74,7 +74,10 @@ class Report:
         if self.difference:
             lines.append(f"DIFFERENCE in {self.difference}")
         else:
-            lines.append("no difference" if self.commands else "NOTHING COMPARED: the device was given no command")
+            nothing = "the device was given no command"
+            if self.refused or self.fallbacks:
+                nothing = "the device refused every command" if self.refused else "all of these ops ran on the CPU"
+            lines.append("no difference" if self.commands else f"NOTHING COMPARED: {nothing}")
         return "\n".join(lines)
 
 

@@ -77,4 +77,9 @@ def sweep(chip: str, changes: Iterable[tuple[str, list[float]]]) -> dict[str, li
 def usual_changes(chip: str) -> list[tuple[str, list[float]]]:
     """A quarter to four times of what the chip has, for the keys it names."""
     values = flat(chip)
-    return [(key, [values[key] * f for f in FACTORS]) for key in SWEPT if values.get(key)]
+    return [(key, [values[key] * f for f in FACTORS]) for key in SWEPT if _is_number(values.get(key))]
+
+
+def _is_number(value: object) -> bool:
+    """Other than 0. What is none is left to the C model, which says what it expects there."""
+    return isinstance(value, int | float) and bool(value)

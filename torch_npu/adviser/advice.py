@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 UNITS = {"compute": "multipliers", "memory": "memory"}
+DOING = {"transfer": "moving less data in", "device": "tuning"}  # kinds of advice in the headline
 WORTH = 0.02  # of the time: below that nobody would notice
 
 
@@ -52,11 +53,11 @@ def rank(facts: dict) -> list[dict]:
         why += "Larger batches, torch.compile or torch.npu.graph give it more work per call."
         found.append({"kind": "host", "do": "Keep the device busy", "why": why, "us": spent["host"]})
     for row in facts["transfers"][:3]:
-        way = "to the host" if row["direction"] == "DtoH" else "to the device"
+        what, way = row["op"], "to the host" if row["direction"] == "DtoH" else "to the device"
         copies = "1 copy" if row["calls"] == 1 else f"{row['calls']} copies"
         why = f"{copies} {way}, {size(row['bytes'])}{_place(row)}; the host waited {duration(row['wait_us'])}"
         why += " in them, which includes the work before." if row["direction"] == "DtoH" else "."
-        found.append({"kind": "transfer", "do": f"Move less data in {row['op']}", "why": why, "us": row["us"]})
+        found.append({"kind": "transfer", "do": f"Move less data in {what}", "what": what, "why": why, "us": row["us"]})
     found += _below_the_roof(facts["commands"])
     for entry in found:
         entry["share"] = entry["us"] / total
@@ -72,7 +73,7 @@ def _below_the_roof(commands: list[dict]) -> list[dict]:
             groups.setdefault((row["op"], row["kind"]), []).append(row)
     found = []
     for (op, kind), rows in groups.items():
-        lost = [row["us"] * (1 - row["of_roof"]) for row in rows]
+        lost = [row["count"] * row["median_us"] * (1 - row["of_roof"]) for row in rows]
         worst = rows[lost.index(max(lost))]
         rate = f"{worst['gflops']:.3g} GFLOP/s" if worst["bound"] == "compute" else f"{worst['gbps']:.3g} GB/s"
         roof = f"{percent(worst['of_roof'])} of what the {UNITS[worst['bound']]} would allow"
@@ -80,7 +81,8 @@ def _below_the_roof(commands: list[dict]) -> list[dict]:
         shapes = "shape" if len(rows) == 1 else "shapes"
         why = f"{calls} commands of {len(rows)} {shapes} stay below half of the roof; most is lost in "
         why += f"{worst['shape'] or 'a single value'}, {rate}: {roof}{_place(worst)}."
-        found.append({"kind": "device", "do": f"Tune {op} {kind}", "why": why, "us": sum(lost)})
+        what = f"{op} {kind}"
+        found.append({"kind": "device", "do": f"Tune {what}", "what": what, "why": why, "us": sum(lost)})
     return found
 
 
@@ -89,16 +91,20 @@ def _calls(count: int) -> str:
 
 
 def headline(facts: dict) -> str:
-    """The finding in one sentence."""
+    """The finding in one sentence: what ran on the device, and the first advice; the first fallback too."""
     spent, total = facts["shares"]["time"], facts["total_us"]
     if not facts["counts"]["commands"] and not facts["fallbacks"]:
         return "Nothing ran on the device."
     share = percent(spent["device"] / total)
     whose = " of the computed chip" if facts["simulated"] else ""
     start = f"{share} of the time{whose} ran on the device"
-    if facts["fallbacks"]:
-        first = facts["fallbacks"][0]
-        return f"{start}; implementing {first['op']} next would save up to {percent(first['saved_share'])}."
-    if spent["host"] > 0.25 * total:
-        return f"{start} and nothing fell back; it waited for the host {percent(spent['host'] / total)} of the time."
-    return f"{start}, and nothing fell back to the CPU."
+    first, parts = facts["advice"][0] if facts["advice"] else {"kind": "none"}, []
+    if first["kind"] == "host":
+        parts.append(f"it waited for the host {percent(first['share'])} of the time")
+    elif first["kind"] in DOING:
+        parts.append(f"{DOING[first['kind']]} {first['what']} would save up to {percent(first['share'])}")
+    if not facts["fallbacks"]:
+        return "; ".join([f"{start} and nothing fell back", *parts]) + "."
+    row = facts["fallbacks"][0]
+    parts.append(f"implementing {row['op']} next would save up to {percent(row['saved_share'])}")
+    return "; ".join([start, *parts]) + "."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import statistics
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -37,6 +38,7 @@ def gather(recording: Recording, title: str, steps: int = 1) -> dict:
         "wall_us": round(recording.wall, 1),
         "total_us": round(total, 1),
         "peak": peak,
+        "notes": recording.notes,
         "shares": _shares(recording, spent),
         "fallbacks": _fallbacks(recording, saved, total, peak),
         "transfers": _transfers(recording),
@@ -176,11 +178,14 @@ def _commands(commands: list[Command], peak: dict, total: float) -> list[dict]:
     rows = []
     for (op, kind, shape, size, flops), members in groups.items():
         spent = sum(c.end - c.start for c in members)
-        seconds = max(spent, 1e-3) / 1e6
-        roof = 0.0
-        if peak["flops"] and peak["bandwidth"]:
-            roof = len(members) * max(flops / peak["flops"], size / peak["bandwidth"])
-        bound = "compute" if flops and flops / peak["flops"] > size / peak["bandwidth"] else "memory"
+        # Of equal commands the one in the middle counts: what once disturbed the machine is nothing to tune.
+        median = statistics.median_low(c.end - c.start for c in members)
+        seconds = len(members) * max(median, 1e-3) / 1e6
+        of_multipliers = flops / peak["flops"] if peak["flops"] else 0.0  # seconds
+        of_memory = size / peak["bandwidth"] if peak["bandwidth"] else 0.0
+        known = peak["flops"] and peak["bandwidth"]
+        roof = len(members) * max(of_multipliers, of_memory) if known else 0.0
+        bound = "compute" if of_multipliers > of_memory else "memory"
         rows.append(
             {
                 "op": op,
@@ -188,6 +193,7 @@ def _commands(commands: list[Command], peak: dict, total: float) -> list[dict]:
                 "shape": shape,
                 "count": len(members),
                 "us": round(spent, 3),
+                "median_us": round(median, 3),
                 "share": spent / total,
                 "bytes": size,
                 "flops": flops,

@@ -25,7 +25,7 @@ function footer() {
     : "Of things that happen at the same moment the first of device, fallback, transfer and host counts, so the parts add up to the wall time.";
   return el("footer", {},
     el("p", {}, `How it was measured: torch.profiler and the memory history were on, which makes small ops on the host slower than they are. ${clock}`),
-    el("p", {}, `FLOPs are those of products and convolutions, two per multiply-add. Bytes are what commands read and write, broadcast parts once. The peak is ${facts.peak.source}.`),
+    el("p", {}, `FLOPs are those of products and convolutions, two per multiply-add. The rate of equal commands is that of their median. Bytes are what commands read and write, broadcast parts once. The peak is ${facts.peak.source}.`),
     el("p", {}, `torch ${facts.torch}, torch_npu ${facts.torch_npu}, driver ${facts.driver}, ${facts.threads} thread${facts.threads > 1 ? "s" : ""} of PyTorch, ${facts.date}.`));
 }
 
@@ -35,6 +35,7 @@ document.getElementById("page").append(
   headline(facts.headline),
   el("p", { class: "facts" }, `${run} · ${count(facts.counts.commands)} commands · ${count(facts.counts.copies)} copies · ` +
     `${facts.counts.fallbacks ? `${count(facts.counts.fallbacks)} fallbacks` : "no fallback"} · peak memory ${bytes(facts.memory.peak)}`),
+  ...facts.notes.map((note) => el("p", { class: "facts" }, note)),
   shares(),
   ...[advice(), fallbacks(), timeline(), roofline(), memory(), transfers(), ops(), footer()].filter(Boolean),
 );

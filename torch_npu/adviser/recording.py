@@ -17,6 +17,7 @@ import torch
 
 import torch_npu
 from torch_npu import fallback
+from torch_npu.adviser import inner_profiler
 
 RANGE = "fallback "  # csrc/core/debug.h names the ranges of fallbacks so
 
@@ -73,6 +74,7 @@ class Recording:
     reserved: int = 0
     fallback_counts: dict[str, int] = field(default_factory=dict)
     simulated: bool = False
+    notes: list[str] = field(default_factory=list)  # what the reader of the report has to know about the run
 
     @property
     def wall(self) -> float:
@@ -142,26 +144,44 @@ def record(device: str | torch.device = "npu") -> Iterator[Recording]:
     recording = Recording(torch.device("npu", index), simulated=is_simulated(torch.device("npu", index)))
     before = fallback.report()
     recording.allocated, recording.reserved = torch.npu.memory_allocated(index), torch.npu.memory_reserved(index)
-    torch.npu.memory._record_memory_history(context="alloc", clear_history=True)
     session = profile(
         activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1], record_shapes=True, with_flops=True
     )
-    try:
+    with _memory_history(recording.notes) as traces:
         with fallback.mode("quiet" if fallback.get_mode() == "warn" else fallback.get_mode()):
             session.start()
             begin = time.time_ns()
             try:
-                yield recording
+                with inner_profiler.kept_off(recording.notes):
+                    yield recording
                 torch.npu.synchronize(index)
             finally:
                 end = time.time_ns()
                 session.stop()
         now = fallback.report()
         recording.fallback_counts = {op: n - before.get(op, 0) for op, n in now.items() if n > before.get(op, 0)}
-        traces = torch_npu._C.memory_traces()
+    trace = [e for e in traces[index] if e["time_us"] >= begin // 1000] if index < len(traces) else []
+    read(recording, session, trace, begin, end)
+
+
+@contextmanager
+def _memory_history(notes: list[str]) -> Iterator[list[list[dict]]]:
+    """Fills the list that it yields with the events of each device. A history that was on stays on, with its events."""
+    memory = torch.npu.memory
+    earlier, traces = memory._history_options, []
+    memory._record_memory_history(context="alloc", clear_history=earlier is None)
+    own = memory._history_options
+    try:
+        yield traces
+        traces += torch_npu._C.memory_traces()
+        if memory._history_options is not own:
+            notes.append(
+                "The program called torch.npu.memory._record_memory_history itself: memory over time and lines of the "
+                "program are missing where it stopped the history or kept less of it."
+            )
     finally:
-        torch.npu.memory._record_memory_history(None)
-    read(recording, session, traces[index] if index < len(traces) else [], begin, end)
+        if memory._history_options is own:
+            memory._record_memory_history(**(earlier or {"enabled": None}))
 
 
 def read(recording: Recording, session, trace: list[dict], begin: int, end: int) -> None:

@@ -10,7 +10,7 @@ ROWS = 10
 
 def text(facts: dict) -> str:
     total = facts["total_us"]
-    lines = [facts["headline"], ""]
+    lines = [facts["headline"], "", *(f"note: {note}" for note in facts["notes"])]
     spent = facts["shares"]["time"]
     parts = ", ".join(f"{place} {duration(us)} ({percent(us / total)})" for place, us in spent.items() if us)
     lines.append(f"time: {parts}")

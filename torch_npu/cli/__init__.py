@@ -52,9 +52,17 @@ def make_parser() -> argparse.ArgumentParser:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = make_parser()
-    options = parser.parse_args(arguments)
+    options = _parsed(parser, arguments)
     again = script.own_options_first(arguments, options)
-    return options if again is None else parser.parse_args(again)
+    return options if again is None else _parsed(parser, again)
+
+
+def _parsed(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
+    """parse_args, whose error shows the usage of the command instead of the list of all commands."""
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return options
 
 
 def main(arguments: list[str]) -> int:

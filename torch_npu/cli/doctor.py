@@ -101,7 +101,15 @@ def variables():
         yield Finding(
             "variables", "problem", f"{name} is no setting", f"{hint}python -m torch_npu config lists them all"
         )
-    if not set(ours) - known:
+    bad = [s for s in config.VARIABLES if config.misunderstood(s)]
+    for s in bad:
+        yield Finding(
+            "variables",
+            "problem",
+            f"{s.name}: expected {' or '.join(s.values)}, got {os.environ[s.name]!r}",
+            f"unset it, or see python -m torch_npu config --markdown for {s.name}",
+        )
+    if not set(ours) - known and not bad:
         given = [f"{name}={os.environ[name]}" for name in sorted(ours)]
         yield Finding("variables", "ok", ", ".join(given) or "all at their defaults")
     threads = os.environ.get("OMP_NUM_THREADS", "")
@@ -123,7 +131,10 @@ def drivers():
     from torch_npu._info import driver_error, driver_setting
 
     if error := driver_error():
-        yield Finding("drivers", "problem", error, "set TORCH_NPU_DRIVER to one of python -m torch_npu info")
+        # The driver's own error says what it expects; where there is no such driver, the list of them helps.
+        options = "could not be started" in error
+        remedy = "correct the options in TORCH_NPU_DRIVER" if options else "python -m torch_npu info lists the drivers"
+        yield Finding("drivers", "problem", error, remedy)
         return
     names = ", ".join(d["name"] for d in torch_npu.drivers())
     count = torch.npu.device_count()
@@ -150,6 +161,10 @@ def devices():
                 raise RuntimeError(f"expected {(a @ a.t() + 1).tolist()}, got {got.tolist()}")
             free, total = torch.npu.mem_get_info(index)
             missing = sorted(set(COMMANDS) - set(torch.npu.get_device_properties(index).commands))
+        except ValueError as error:  # what the allocator says at the first use of a device
+            conf = f"PYTORCH_ALLOC_CONF={os.environ.get('PYTORCH_ALLOC_CONF', '')}"
+            yield Finding("devices", "problem", f"{conf}: {error}", "correct it: docs/configuration.md has its keys")
+            return
         except RuntimeError as error:
             first = str(error).splitlines()[0]
             yield Finding(

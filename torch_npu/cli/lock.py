@@ -1,5 +1,6 @@
 """python -m torch_npu lock: fails when a script starts to run an op on the CPU, or no longer needs to."""
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -28,9 +29,11 @@ def run(options) -> Outcome:
 
     path = Path(options.file)
     try:
-        if path.exists():
+        if path.exists() and not options.update:
             lock_file.read(path)
-    except (OSError, ValueError) as error:
+    except ValueError as error:
+        raise UsageError(f"{error}; --update writes the file anew") from None
+    except OSError as error:
         raise UsageError(str(error)) from None
     script.check(options.script, driver_setting())
     with fallback.mode("quiet"):
@@ -46,6 +49,7 @@ def run(options) -> Outcome:
     new, gone = lock_file.compare(path, ops)
     facts |= {"new": new, "gone": gone}
     if new or gone:
-        print(lock_file.explain(path, new, gone), file=sys.stderr)
+        command = shlex.join([options.script, *(["--"] if options.arguments else []), *options.arguments])
+        print(lock_file.explain(path, new, gone, command), file=sys.stderr)
         return Outcome(facts, status=FAILED)
     return Outcome(facts, f"{path}: {len(ops)} ops run on the CPU, as it says")

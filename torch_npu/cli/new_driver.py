@@ -1,5 +1,7 @@
 """python -m torch_npu new-driver: a vendor's own driver project, which builds and passes the driver tests at once."""
 
+import shlex
+import sys
 from pathlib import Path
 
 from torch_npu.cli.command import Failure, Outcome, UsageError, add_command
@@ -32,6 +34,7 @@ def run(options) -> Outcome:
         raise UsageError(str(error)) from None
     except OSError as error:
         raise Failure(str(error)) from None
-    next_steps = [f"make -C {folder}", f"make -C {folder} test", f"make -C {folder} run"]
+    python = f"PYTHON={shlex.quote(sys.executable)}"  # python3 of the PATH may be one without torch
+    next_steps = [f"make -C {folder}", f"make -C {folder} test {python}", f"make -C {folder} run {python}"]
     lines = [f"wrote {len(files)} files:", *(f"  {file}" for file in files), "next:", *(f"  {s}" for s in next_steps)]
     return Outcome({"folder": str(folder), "files": [str(f) for f in files], "next": next_steps}, "\n".join(lines))

@@ -12,10 +12,12 @@ def add(commands) -> None:
         commands,
         "record",
         run,
-        example="record lenet.npt examples/lenet_digits.py\nrecord --driver rtl --crc out.npt model.py",
+        example="record --driver cmodel:mode=exact lenet.npt examples/lenet_digits.py\n"
+        "record --driver rtl --crc out.npt model.py",
         help="record the commands of a script, for npu-replay",
         description="Runs a script and records its commands and data (docs/verification.md). npu-replay plays the file "
-        "on any driver, without Python or PyTorch.",
+        "on any driver, without Python or PyTorch. To compare other drivers bit for bit, record the C model in its "
+        "exact mode: its fast one rounds sums differently.",
     )
     default = os.environ.get("TORCH_NPU_DRIVER") or "cmodel"
     parser.add_argument("--driver", default=default, help="the driver to record (TORCH_NPU_DRIVER, or cmodel)")
@@ -36,4 +38,4 @@ def run(options) -> Outcome:
     report = verification.wrapper_report(spec)
     on = f"recorded on {report['driver']}"
     lines = [f"{one['file']}: {one['commands']} commands, {one['bytes']} bytes, {on}" for one in report["files"]]
-    return Outcome(report | {"script_status": status}, "\n".join(lines), int(bool(status)))
+    return Outcome(report | {"script_status": status}, "\n".join(lines) + script.ended(status), int(bool(status)))

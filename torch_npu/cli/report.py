@@ -54,6 +54,5 @@ def run(options) -> Outcome:
         if options.html:
             report.save(options.html)
     text = str(report) + (f"\n\nwrote {options.html}" if options.html else "")
-    if status:
-        text += f"\n\nthe script ended with {status}"
-    return Outcome(report.facts, text, FAILED if status else FINE)
+    facts = report.facts | {"script_status": status}
+    return Outcome(facts, text + script.ended(status), FAILED if status else FINE)

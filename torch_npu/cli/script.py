@@ -50,14 +50,18 @@ def check(script: str, spec: str) -> None:
     if not Path(script).is_file():
         raise UsageError(f"expected a Python script, got {script}: no such file")
     if torch.npu.device_count() == 0:
+        error = torch_npu.driver_error()
+        if "could not be started" in error:  # it is there, and says itself what it expects
+            raise UsageError(error)
         hardware = ", ".join(n for n in torch_npu._info.built_drivers() if not torch_npu._info.wrapped(n))
-        raise UsageError(f"{torch_npu.driver_error()}; there are {hardware}")
+        raise UsageError(f"{error}; there are {hardware}")
 
 
 def run(script: str, arguments: list[str]) -> tuple[int, Exception | None]:
     """Exit status as Python would give it, and what the script raised, if it did."""
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(Path(script).resolve().parent))
+    folder = Path.cwd()
     try:
         runpy.run_path(script, run_name="__main__")
     except SystemExit as end:
@@ -67,6 +71,8 @@ def run(script: str, arguments: list[str]) -> tuple[int, Exception | None]:
         return 1, None
     except Exception as error:
         return 1, error
+    finally:
+        os.chdir(folder)  # what the command line names lies below the folder where it was typed
     return 0, None
 
 
@@ -76,3 +82,8 @@ def run_loudly(script: str, arguments: list[str]) -> int:
     if error:
         traceback.print_exception(error)
     return status
+
+
+def ended(status: int) -> str:
+    """A line for the end of a command's text, where there is something to say."""
+    return f"\nthe script itself failed (exit status {status})" if status else ""

@@ -38,7 +38,7 @@ def run(options) -> Outcome:
     if error and report.difference is None:
         traceback.print_exception(error)
     text = str(report)
-    if status and report.ok:
-        text += f"\nthe script itself failed (exit status {status})"
+    if report.difference is None:
+        text += script.ended(status)
     facts = {"ok": report.ok, **dataclasses.asdict(report), "script_status": status}
     return Outcome(facts, text, int(bool(status) or not report.ok))

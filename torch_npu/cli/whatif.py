@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from torch_npu.cli import script
-from torch_npu.cli.command import Outcome, UsageError, add_command
+from torch_npu.cli.command import Failure, Outcome, UsageError, add_command
 from torch_npu.cli.table import table
 
 COLORS = ("#023047", "#219ebc", "#fb8500", "#8ecae6", "#ffb703", "#6a994e", "#bc4749")
@@ -43,7 +43,7 @@ def parse_sweep(texts: list[str]) -> list[tuple[str, list[float]]]:
 
 
 def run(options) -> Outcome:
-    from torch_npu import whatif
+    from torch_npu import fallback, whatif
 
     try:
         chip = Path(options.chip).read_text()
@@ -51,23 +51,35 @@ def run(options) -> Outcome:
     except OSError as error:
         raise UsageError(f"{options.chip}: {error}") from None
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        named = "" if "--sweep" in str(error) else f"{options.chip}: expected the description of a chip, got "
+        raise UsageError(f"{named}{error}") from None
     if options.plot and not options.plot.endswith(".svg"):
         raise UsageError(f"expected a plot file ending in .svg, got {options.plot}")
+    if options.plot and not Path(options.plot).resolve().parent.is_dir():
+        raise UsageError(f"expected a folder that exists, got {Path(options.plot).resolve().parent}")
     script.check(options.script, f"cmodel:chip=[{Path(options.chip).resolve()}]")
+    try:
+        whatif.sweep(chip, changes)  # of no command yet: whether the keys and values are right
+    except ValueError as error:
+        raise UsageError(f"--sweep: {str(error).partition(': ')[2] or error}") from None
     begin = time.perf_counter()
     status = script.run_loudly(options.script, options.arguments)
     wall = time.perf_counter() - begin
-    facts = whatif.prediction()
-    try:
-        swept = whatif.sweep(chip, changes)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    facts = whatif.prediction() | {"fallbacks": fallback.report(), "script_status": status}
+    if not facts["count"]:
+        raise Failure(f"{options.script}: nothing ran on the device, so there is nothing to predict{_left_out(facts)}")
+    swept = whatif.sweep(chip, changes)
     if options.plot:
         title = f"{Path(options.script).name} on {facts['chip']}"
         Path(options.plot).write_text(svg(swept, whatif.flat(chip), whatif.milliseconds(facts), title))
     found = {**facts, "milliseconds": whatif.milliseconds(facts), "wall_seconds": wall, "sweep": swept}
-    return Outcome(found, text(facts, swept, wall, options.top), int(bool(status)))
+    return Outcome(found, text(facts, swept, wall, options.top) + script.ended(status), int(bool(status)))
+
+
+def _left_out(facts: dict) -> str:
+    """The ops that the prediction says nothing about."""
+    ops = ", ".join(f"{op} {count}" for op, count in facts["fallbacks"].items())
+    return f"\nrun on the CPU and not in the prediction: {ops}" if ops else ""
 
 
 def text(facts: dict, swept: dict, wall: float, top: int) -> str:
@@ -78,7 +90,7 @@ def text(facts: dict, swept: dict, wall: float, top: int) -> str:
     lines = [
         f"\n{facts['chip']}: {milliseconds(facts):.3f} ms for {facts['count']} commands at {facts['clock_mhz']:g} MHz",
         f"(the C model and the script took {wall:.2f} s here)",
-        f"bottleneck: {facts['bound']} (of all cycles: {shares}; parts may run side by side)\n",
+        f"bottleneck: {facts['bound']} (of all cycles: {shares}; parts may run side by side){_left_out(facts)}\n",
     ]
     rows = sorted(facts["rows"], key=lambda row: -row["cycles"])
     cells = []

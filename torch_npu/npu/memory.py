@@ -162,6 +162,9 @@ def _one_of(name: str, value: Any, allowed: tuple) -> None:
         raise ValueError(f"expected {name} to be one of {', '.join(map(repr, allowed))}, got {value!r}")
 
 
+_history_options: dict[str, Any] | None = None  # of the latest _record_memory_history; None if it is off
+
+
 def _record_memory_history(
     enabled: str | bool | None = "all",
     context: str | None = "all",
@@ -184,9 +187,18 @@ def _record_memory_history(
     _one_of("stacks", stacks, ("python", "all"))
     for action in skip_actions or []:
         _one_of("each of skip_actions", action, _ACTIONS)
+    global _history_options
     if enabled is None:
         _C.stop_memory_history()
+        _history_options = None
         return
+    _history_options = {
+        "enabled": enabled,
+        "context": context,
+        "stacks": stacks,
+        "max_entries": max_entries,
+        "skip_actions": skip_actions,
+    }
     _C.record_memory_history(
         enabled == "all", context or "", stacks == "all", max_entries, list(skip_actions or []), clear_history
     )
