@@ -371,6 +371,7 @@ def test_graphs_from_before():
         assert z.item() > 100
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_arguments_that_have_no_sizes(capfd):
     pinned = torch.ones(10).pin_memory()
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])

@@ -174,6 +174,12 @@ each:
   EXPECT(touches[2].write && touches[2].bytes.is_run());
   const auto unknown = touches_of(command, &desc, [](npu_addr, uint64_t, void*) { return false; });
   EXPECT(unknown[1].unsure);
+  command.size[0] = 100'000'000;  // too many steps: then nothing is fetched for them
+  const auto too_many = touches_of(command, &desc, [](npu_addr, uint64_t, void*) {
+    EXPECT(!"read");
+    return false;
+  });
+  EXPECT(too_many[1].unsure);
 }
 
 Touch touch_of(npu_addr begin, npu_addr end, bool write) {
@@ -231,6 +237,54 @@ void memory_has_owners() {
   EXPECT(written.first_written(60, 50'000) == 50'000 && written.first_unwritten(10, 50'000) == 50);
 }
 
+void the_oldest_frees_are_forgotten() {
+  Shadow shadow;
+  const auto add = [&](npu_addr begin, uint64_t size) {
+    Storage storage;
+    storage.begin = begin;
+    storage.size = size;
+    storage.written = Written(size);
+    shadow.allocated(std::move(storage));
+  };
+  const npu_addr base = 1 << 20, step = 1 << 20;
+  for (npu_addr k = 25'000; k > 0; --k) {  // the newest has the lowest address
+    add(base + k * step, 100);
+    shadow.freed(base + k * step, nullptr, {}, {});
+  }
+  const auto is_known = [&](npu_addr k) {
+    const npu_addr begin = base + k * step;
+    return shadow.check_memory(touch_of(begin, begin + 4, false), begin, false)->kind == Fault::kAfterFree;
+  };
+  EXPECT(is_known(1) && is_known(10'000) && !is_known(25'000));
+}
+
+void large_copies_are_not_walked() {
+  Shadow shadow;
+  const int64_t n = 10'000;
+  const uint64_t size = static_cast<uint64_t>(n * n);
+  for (const npu_addr begin : {uint64_t{1} << 40, uint64_t{1} << 41}) {
+    Storage storage;
+    storage.begin = begin;
+    storage.size = size;
+    storage.written = Written(size);
+    shadow.allocated(std::move(storage));
+  }
+  const npu_operand operands[] = {operand_at(uint64_t{1} << 41, NPU_U8, {n, 1}),
+                                  operand_at(uint64_t{1} << 40, NPU_U8, {n, 1})};
+  npu_command copy{};
+  copy.kind = NPU_COPY;
+  copy.rank = 2;
+  copy.size[0] = copy.size[1] = n;
+  copy.operand_count = 2;
+  copy.operands = operands;
+  const Touch read = touch_of(uint64_t{1} << 41, (uint64_t{1} << 41) + size, false);
+  shadow.copied(copy, nullptr);
+  EXPECT(shadow.check_written(read, nullptr, 0, false));
+  shadow.wrote(Bytes(Run{uint64_t{1} << 40, (uint64_t{1} << 40) + 10}));  // a mixture: not worked out
+  shadow.copied(copy, nullptr);
+  EXPECT(!shadow.check_written(read, nullptr, 0, false));
+}
+
 void unordered_accesses_are_races() {
   Shadow shadow;
   Storage storage;
@@ -264,6 +318,8 @@ int main() {
   events_and_waits_make_an_order();
   computed_addresses_are_computed();
   memory_has_owners();
+  the_oldest_frees_are_forgotten();
+  large_copies_are_not_walked();
   unordered_accesses_are_races();
   std::printf("%d failed checks\n", failures);
   return failures ? 1 : 0;

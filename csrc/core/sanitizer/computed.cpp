@@ -286,6 +286,7 @@ std::optional<Bytes> Computed::walk(uint16_t id, int rank, std::vector<uint16_t>
     size[d] = differs ? 1 : command_.size[d];
     points *= walked[d];
   }
+  if (points * std::count(needed.begin(), needed.end(), true) > kMostSteps) return std::nullopt;
   std::vector<uint16_t> slice;
   for (uint32_t k = 0; k < program_.instr_count; ++k) {
     if (!needed[k]) continue;
@@ -295,7 +296,6 @@ std::optional<Bytes> Computed::walk(uint16_t id, int rank, std::vector<uint16_t>
     const bool loads = other.op == NPU_OP_LOAD || other.op == NPU_OP_LOAD_AT;
     if (loads && !fetch(step, rank_of_[k])) return std::nullopt;
   }
-  if (points * static_cast<int64_t>(slice.size()) > kMostSteps) return std::nullopt;
 
   const Box box(operand.addr, size, operand.stride, rank, width);
   Bytes bytes;

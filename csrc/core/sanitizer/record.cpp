@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/profiler/combined_traceback.h>
 
+#include <deque>
 #include <map>
 #include <mutex>
 
@@ -17,9 +18,11 @@ namespace {
 // Where the op of the forward pass was whose node has this number. Autograd counts nodes per thread, and makes the
 // node before the op runs; its own threads have no Python lines, so this is what a person can be told.
 struct ForwardLines {
-  static constexpr size_t kMost = 200'000;
+  static constexpr size_t kMost = 20'000;
+  using Node = std::pair<uint64_t, uint64_t>;  // thread, number
   std::mutex mutex;
-  std::map<std::pair<uint64_t, uint64_t>, history::Traceback> all;
+  std::map<Node, history::Traceback> all;
+  std::deque<Node> oldest_first;
 };
 
 ForwardLines& forward_lines() {
@@ -33,8 +36,12 @@ void keep_forward_line(const history::Traceback& traceback) {
   ForwardLines& lines = forward_lines();
   std::lock_guard lock(lines.mutex);
   // The first one behind the node is the op's own; what follows may be ops without a gradient.
-  lines.all.try_emplace({at::RecordFunction::currentThreadId(), next - 1}, traceback);
-  if (lines.all.size() > ForwardLines::kMost) lines.all.erase(lines.all.begin());
+  const ForwardLines::Node node{at::RecordFunction::currentThreadId(), next - 1};
+  if (!lines.all.try_emplace(node, traceback).second) return;
+  lines.oldest_first.push_back(node);
+  if (lines.all.size() <= ForwardLines::kMost) return;
+  lines.all.erase(lines.oldest_first.front());
+  lines.oldest_first.pop_front();
 }
 
 std::string place_of(const history::Traceback& traceback) {
@@ -71,9 +78,10 @@ std::string place_of(const Record& record) {
 }
 
 void forget_forward_lines() {
-  std::map<std::pair<uint64_t, uint64_t>, history::Traceback> old;  // destroyed without the mutex
+  std::map<ForwardLines::Node, history::Traceback> old;  // destroyed without the mutex
   std::lock_guard lock(forward_lines().mutex);
   forward_lines().all.swap(old);
+  forward_lines().oldest_first.clear();
 }
 
 }  // namespace torch_npu::sanitizer

@@ -7,9 +7,10 @@
 namespace torch_npu::sanitizer {
 namespace {
 
-constexpr size_t kMostFreed = 20'000;  // remembered, so that a use can be told from a wild address
-constexpr size_t kMostAccesses = 200;  // of one tensor; the oldest that are surely over go first
-constexpr uint64_t kNear = 64 * 1024;  // an access this far from a tensor is said to be of that tensor
+constexpr size_t kMostFreed = 20'000;       // remembered, so that a use can be told from a wild address
+constexpr size_t kMostAccesses = 200;       // of one tensor; the oldest that are surely over go first
+constexpr int64_t kMostPoints = 4'000'000;  // of a copy, looked at one by one
+constexpr uint64_t kNear = 64 * 1024;       // an access this far from a tensor is said to be of that tensor
 
 template <class Map>
 auto find_in(Map& map, npu_addr addr) -> decltype(&map.begin()->second) {
@@ -91,6 +92,7 @@ std::vector<EarlyFree> Shadow::freed(npu_addr addr, const RecordPtr& record, con
   Storage storage = std::move(found->second);
   live_.erase(found);
   storage.freed = record;
+  storage.freed_at = ++frees_;
   std::vector<EarlyFree> early;
   if (!storage.is_of_graphs) {
     for (const Access& access : storage.accesses) {
@@ -102,8 +104,17 @@ std::vector<EarlyFree> Shadow::freed(npu_addr addr, const RecordPtr& record, con
   // Bits are not asked for any more; who touched it is, until the memory has a new owner.
   storage.written = Written(storage.size);
   freed_[addr] = std::move(storage);
-  if (freed_.size() > kMostFreed) freed_.erase(freed_.begin());
+  if (freed_.size() > kMostFreed) forget_oldest();
   return early;
+}
+
+// A quarter of them, so that it is rarely called.
+void Shadow::forget_oldest() {
+  std::vector<uint64_t> ages;
+  for (const auto& [addr, storage] : freed_) ages.push_back(storage.freed_at);
+  const auto middle = ages.begin() + static_cast<std::ptrdiff_t>(ages.size() / 4);
+  std::nth_element(ages.begin(), middle, ages.end());
+  std::erase_if(freed_, [limit = *middle](const auto& entry) { return entry.second.freed_at <= limit; });
 }
 
 bool Shadow::is_of_graphs(const Bytes& bytes) const {
@@ -292,6 +303,13 @@ void Shadow::copied(const npu_command& copy, const RecordPtr& record) {
   if ((from.flags & NPU_OPERAND_IMMEDIATE) ||
       is_written(Bytes(Box(from.addr, copy.size, from.stride, copy.rank, from_width)))) {
     return wrote(all);
+  }
+  int64_t points = 1;
+  for (int d = 0; d < copy.rank; ++d) points *= copy.size[d];
+  if (points > kMostPoints) {  // as written as the source where that is all of one kind; else not worked out
+    const Storage* source = live_at(from.addr);
+    const bool none = source && source->written.none(0, source->size);
+    return none ? left_unwritten(all, record) : wrote(all);
   }
   int64_t point[NPU_MAX_RANK] = {};
   while (true) {

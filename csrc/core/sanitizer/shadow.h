@@ -31,7 +31,8 @@ struct Storage {
   RecordPtr copied;            // who last copied bytes here that nobody had written
   Written written;
   std::vector<Access> accesses;
-  Run whole;  // of a freed one, of which only a part has no new owner; set when it is allocated
+  Run whole;              // of a freed one, of which only a part has no new owner; set when it is allocated
+  uint64_t freed_at = 0;  // counts frees
 
   npu_addr end() const { return begin + size; }
 };
@@ -91,7 +92,10 @@ class Shadow {
   bool has_written(npu_addr begin, npu_addr end) const;
   void mark(npu_addr begin, npu_addr end, bool written, const RecordPtr& record);
 
+  void forget_oldest();
+
   Map live_, freed_;
+  uint64_t frees_ = 0;
 };
 
 }  // namespace torch_npu::sanitizer
