@@ -403,3 +403,10 @@ def test_the_headline_names_the_first_advice():
     rest = "tuning aten::mm MATMUL would save up to 42 %"
     assert advice.headline(facts) == f"{start}; {rest}; implementing aten::eigvals next would save up to 2 %."
     assert advice.headline(facts | {"fallbacks": []}) == f"{start} and nothing fell back; {rest}."
+
+
+def test_a_profiler_that_is_on_is_left_alone():
+    with torch.profiler.profile() as p:
+        with pytest.raises(RuntimeError, match="expected no torch.profiler to be on"):
+            torch_npu.report(lambda x: x + 1, torch.ones(8), steps=1, warmup=1)
+    assert "aten::add" in {row.key for row in p.key_averages()}

@@ -138,6 +138,10 @@ def record(device: str | torch.device = "npu") -> Iterator[Recording]:
 
     if "PrivateUse1" not in ProfilerActivity.__members__ or tuple(map(int, torch.__version__.split(".")[:2])) < (2, 12):
         raise RuntimeError(f"expected torch 2.12 or later, whose profiler shows devices, got {torch.__version__}")
+    if torch.autograd._profiler_enabled():
+        raise RuntimeError(
+            "expected no torch.profiler to be on, got one: the report needs PyTorch's only one; end it first"
+        )
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its start and stop are no news
     device = torch.device(device)
     index = device.index if device.index is not None else torch.npu.current_device()
