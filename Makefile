@@ -2,6 +2,7 @@
 PYTHON ?= python3
 JOBS ?= $(shell nproc)
 TEST ?= tests
+WORKERS ?= 2
 
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
@@ -17,7 +18,7 @@ CPP := $(shell find csrc drivers include support tools tests -name '*.cpp' -o -n
 
 help:
 	@echo "make demo         train LeNet on npu:0 and on the CPU; fine-tune a small Qwen2 with LoRA and let it generate"
-	@echo "make test         build and run the tests (TEST=tests/test_memory.py for a part)"
+	@echo "make test         build and run the tests (TEST=tests/test_memory.py for a part, WORKERS=4 on a larger machine)"
 	@echo "make conformance  PyTorch's op, module and optimizer databases, nine dtypes; report in build/conformance.html"
 	@echo "make conformance-compile  every op of PyTorch's database through torch.compile; build/conformance-compile.html"
 	@echo "make operators    make docs/operators.md: what is native, decomposed, or still on the CPU"
@@ -54,7 +55,7 @@ $(INSTALLED): $(REQUIREMENTS)
 install: build $(INSTALLED)
 
 test: install
-	$(BIN)/python -m pytest $(TEST)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TEST)
 
 conformance: install
 	$(BIN)/python -m torch_npu conformance --dtype all --grad \
