@@ -1,6 +1,6 @@
 """Registration when it is needed: importing torch must not import Dynamo and Inductor, which takes seconds.
 
-`install` leaves a note for four modules of torch's. When one of them has been imported, which only torch.compile and
+`install` leaves a note for some modules of torch's. When one of them has been imported, which only torch.compile and
 its relatives do, the module of ours is imported too."""
 
 import importlib
@@ -13,7 +13,9 @@ _WAITING = {
     "torch._inductor.runtime.cache_dir_utils": "torch_npu.compile.cache_folder",
     "torch._dynamo.device_interface": "torch_npu.compile.device_interface",
     "torch._dynamo.backends.registry": "torch_npu.compile.backend",
+    "torch._dynamo.variables.optimizer": "torch_npu.compile.optimizers",
     "torch._inductor.compile_fx": "torch_npu.compile.inductor",
+    "torch.nn.attention.flex_attention": "torch_npu.compile.flex_attention",
 }
 
 
