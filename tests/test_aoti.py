@@ -131,6 +131,14 @@ def test_conditions_and_loops_ask_their_values(packaged, runner, sign):
     torch.testing.assert_close(runner("decides")(x).cpu(), packaged("decides")[0](x).cpu())
 
 
+def test_a_gpu_beside_the_npu_changes_nothing():
+    """Where Triton and a GPU are, Inductor would try kernels of the package while it is made."""
+    model, x = nn.Linear(4, 3).eval().npu(), torch.randn(2, 4).npu()
+    with torch.no_grad(), torch._inductor.config.patch({"triton.autotune_at_compile_time": True}):
+        package = torch._inductor.aot_compile(torch.export.export(model, (x,)).module(), (x,))
+    assert package.endswith(".so")
+
+
 @pytest.mark.parametrize("batch", [0, 1, 2, 33, 64])
 def test_one_package_for_all_sizes(packaged, runner, batch):
     x = torch.randn(batch, 16).npu()

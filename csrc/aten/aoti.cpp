@@ -10,6 +10,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "csrc/aten/compiled.h"
 #include "csrc/aten/staging.h"
@@ -123,6 +125,20 @@ class Runner : private Keeper, public torch::inductor::AOTIModelContainerRunner 
     leave();
   }
   ~Runner() override { enter(); }  // Keeper's destructor, after the model's, leaves
+
+ protected:
+  // Before 2.13 what the model's library throws is printed there, and the caller learns that a call failed.
+  std::vector<at::Tensor> run_impl(std::vector<AtenTensorHandle>& inputs, void* stream) override {
+    last_error().clear();
+    try {
+      return AOTIModelContainerRunner::run_impl(inputs, stream);
+    } catch (const std::exception& error) {
+      const std::string& sentence = last_error();
+      TORCH_CHECK(sentence.empty() || std::string_view(error.what()).find(sentence) != std::string_view::npos,
+                  sentence);
+      throw;
+    }
+  }
 };
 
 const torch::inductor::RegisterAOTIModelRunner registered(

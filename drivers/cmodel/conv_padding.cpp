@@ -95,7 +95,7 @@ bool compute(const Context& context, const int64_t* at, T* result) {
   for (int64_t o = 0; o < outer; ++o) {
     for (int64_t p = 0; p < size[0] * size[1] * size[2]; ++p) {
       const int64_t inner[3] = {p / (size[1] * size[2]), p / size[2] % size[1], p % size[2]};
-      int64_t met[3];
+      int64_t met[3] = {};
       bool inside = true;
       for (int d = 0; d < 3; ++d) {
         const int64_t position = by_weight ? inner[d] : at[2 + d], tap = by_weight ? at[2 + d] : inner[d];

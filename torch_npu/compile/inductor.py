@@ -45,6 +45,7 @@ SETTINGS = {
     "realize_opcount_threshold": 8,
     "epilogue_fusion_first": True,  # a sum that the next reduction needs as well is stored by the product before it
     "graph_partition": False,  # whole graphs are captured, or not
+    "triton.autotune_at_compile_time": False,  # on by itself for a package where Triton and a GPU are
 }
 
 

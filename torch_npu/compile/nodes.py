@@ -27,7 +27,16 @@ _CHANGING_OPERATORS |= {operator.itruediv, operator.ifloordiv, operator.imod, op
 _CHANGING_OPERATORS |= {operator.iand, operator.ior, operator.ixor, operator.ilshift, operator.irshift}
 
 
+def _operator(node: Node):
+    """The operator that a node is, also where it is called by its method: `a.__eq__(b)`, as Dynamo of torch 2.12 has it."""
+    if node.op == "call_method":
+        return vars(operator).get(node.target) if node.target.startswith("__") else None
+    return node.target if getattr(node.target, "__module__", "") == "_operator" else None
+
+
 def _raw_name(node: Node) -> str:
+    if found := _operator(node):
+        return found.__name__
     if node.op == "call_method":
         return node.target
     if node.op != "call_function":
@@ -53,8 +62,8 @@ def is_in_place(node: Node) -> bool:
         return True
     if isinstance(node.target, torch._ops.OpOverload):
         return node.target._schema.is_mutable
-    if getattr(node.target, "__module__", "") == "_operator":
-        return node.target in _CHANGING_OPERATORS
+    if found := _operator(node):
+        return found in _CHANGING_OPERATORS
     name = _raw_name(node)
     if (name.endswith("_") and not name.endswith("__")) or "out" in node.kwargs:
         return True
