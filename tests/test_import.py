@@ -1,11 +1,14 @@
 """import torch loads the device, cheaply, and is never broken by it."""
 
+import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
 import torch_npu
 
@@ -94,6 +97,45 @@ def test_library_for_another_torch_is_an_import_error_of_torch_npu(tmp_path):
     result = run_in(tmp_path, "import warnings; warnings.simplefilter('ignore')\nimport torch\nimport torch_npu")
     assert result.returncode == 1
     assert result.stderr.strip().splitlines()[-1].startswith("ImportError: torch_npu was built for torch 2.9, found 2.")
+
+
+@pytest.mark.parametrize("version", ["2.10.0", "2.14.0a0+git1234567", "3.0.1"])
+def test_a_torch_that_it_is_not_for_is_refused_with_a_sentence(tmp_path, version):
+    (copy_of_package(tmp_path) / "_build_info.py").write_text(f"torch_version = {version!r}\n")
+    code = f"""
+import os
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+import torch
+torch.__version__ = {version!r}
+import torch_npu
+"""
+    result = run_in(tmp_path, code)
+    lowest, highest = torch_npu.version.TORCH
+    found = ".".join(version.split(".")[:2])
+    sentence = f"ImportError: torch_npu is for torch {lowest} to {highest}, found {found}: pip install torch=={highest}.0"
+    assert result.stderr.strip().splitlines()[-1].startswith(sentence)
+
+
+@pytest.mark.parametrize("version", ["2.10.0", "2.14.0"])
+def test_cmake_refuses_a_torch_that_it_is_not_for(tmp_path, version):
+    fake = tmp_path / "fake" / "torch"
+    fake.mkdir(parents=True)
+    (fake / "__init__.py").write_text(f"__version__ = {version!r}\nclass _C:\n    _GLIBCXX_USE_CXX11_ABI = True\n")
+    options = [f"-DPython3_EXECUTABLE={sys.executable}", f"-DNPU_OUTPUT={tmp_path}/lib", "-DNPU_DRIVERS=template"]
+    command = ["cmake", "-S", ROOT, "-B", tmp_path / "build", "-DNPU_TESTS=OFF", *options]
+    environment = {**os.environ, "PYTHONPATH": str(fake.parent)}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
+    lowest, highest = torch_npu.version.TORCH
+    assert result.returncode == 1
+    assert f"expected PyTorch {lowest} to {highest}" in result.stderr and f"got {version}:" in result.stderr
+
+
+def test_the_versions_of_torch_are_those_that_pip_is_told():
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    lowest, highest = torch_npu.version.TORCH
+    major, minor = highest.split(".")
+    expected = f"torch>={lowest},<{major}.{int(minor) + 1}"
+    assert expected in told["project"]["dependencies"] and expected in told["build-system"]["requires"]
 
 
 def test_package_that_is_not_built_says_how_to_build_it(tmp_path):
