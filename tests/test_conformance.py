@@ -1,6 +1,7 @@
 """python -m torch_npu conformance: the tool itself, and the part of its run that every change has to pass."""
 
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -8,9 +9,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
-from torch_npu.testing import coverage, operators, page, report
+from torch_npu.testing import compare, coverage, operators, page, report
 from torch_npu.testing.exceptions import ACCEPTED, Accepted
 from torch_npu.testing.result import Result
 
@@ -71,6 +73,17 @@ def test_each_entry_says_how_it_ran(module, tmp_path, cmodel):
         "SGD": "decomposed",
     }
     assert found["mul"]["fallbacks"] == {} and found["linalg.svd"]["fallbacks"].keys() == {"aten::_linalg_svd.U"}
+
+
+@pytest.mark.parametrize("got, fine", [(0.25, True), (math.nan, True), (0.5, False), (math.inf, False)])
+def test_a_number_where_the_cpu_has_nan_must_be_the_right_one(got, fine):
+    mine, cpus = torch.tensor([1.0, got]).bfloat16(), torch.tensor([1.0, math.nan]).bfloat16()
+    truth = torch.tensor([1.0, 0.25], dtype=torch.float64)
+    if fine:
+        assert compare.no_worse(mine, cpus, truth, {"rtol": 0.0, "atol": 0.0})
+    else:
+        with pytest.raises(AssertionError):
+            compare.no_worse(mine, cpus, truth, {"rtol": 0.0, "atol": 0.0})
 
 
 def test_a_wrong_dtype_or_pattern_is_status_2(module):

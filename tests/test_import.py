@@ -112,8 +112,8 @@ import torch_npu
     result = run_in(tmp_path, code)
     lowest, highest = torch_npu.version.TORCH
     found = ".".join(version.split(".")[:2])
-    sentence = f"ImportError: torch_npu is for torch {lowest} to {highest}, found {found}: pip install torch=={highest}.0"
-    assert result.stderr.strip().splitlines()[-1].startswith(sentence)
+    sentence = f"torch_npu is for torch {lowest} to {highest}, found {found}: pip install torch=={highest}.0"
+    assert result.stderr.strip().splitlines()[-1].startswith(f"ImportError: {sentence}")
 
 
 @pytest.mark.parametrize("version", ["2.10.0", "2.14.0"])

@@ -28,7 +28,7 @@ _CHANGING_OPERATORS |= {operator.iand, operator.ior, operator.ixor, operator.ils
 
 
 def _operator(node: Node):
-    """The operator that a node is, also where it is called by its method: `a.__eq__(b)`, as Dynamo of torch 2.12 has it."""
+    """The operator that a node is, also where it is called by its method: `a.__eq__(b)`, as torch 2.12 traces it."""
     if node.op == "call_method":
         return vars(operator).get(node.target) if node.target.startswith("__") else None
     return node.target if getattr(node.target, "__module__", "") == "_operator" else None

@@ -128,7 +128,8 @@ def no_worse(got: Any, want: Any, truth: Any, limits: dict[str, float]) -> bool:
 
     Every element is within the tolerance of it, or at most twice as far off as the CPU's. Of the 16-bit types it is
     enough if the largest absolute and the largest relative error of a result are at most twice those of the CPU: after
-    a few roundings it is chance which single element is hit.
+    a few roundings it is chance which single element is hit. Where the CPU has NaN for what is a number (remainders of
+    numbers far apart, in its vector code), that number is as good.
     """
     for got_leaf, want_leaf, true_leaf in zip(leaves(got), leaves(want), leaves(truth), strict=True):
         inexact = isinstance(want_leaf, torch.Tensor) and (want_leaf.is_floating_point() or want_leaf.is_complex())
@@ -139,10 +140,12 @@ def no_worse(got: Any, want: Any, truth: Any, limits: dict[str, float]) -> bool:
         wide = torch.complex128 if want_leaf.is_complex() else torch.float64
         mine, theirs, true = (_dense(leaf).to(wide) for leaf in (got_leaf, want_leaf, true_leaf))
         finite = true.isfinite() & theirs.isfinite()
-        torch.testing.assert_close(mine[~finite], theirs[~finite], rtol=0.0, atol=0.0, equal_nan=True)
+        allowed = _own_limits(want_leaf.dtype, limits)
+        right = (mine - true).abs() <= allowed["atol"] + allowed["rtol"] * true.abs()
+        same = ~finite & ~(theirs.isnan() & true.isfinite() & right)
+        torch.testing.assert_close(mine[same], theirs[same], rtol=0.0, atol=0.0, equal_nan=True)
         if not finite.any():
             continue
-        allowed = _own_limits(want_leaf.dtype, limits)
         size = true[finite].abs()
         errors, cpu_errors = (mine - true)[finite].abs(), (theirs - true)[finite].abs()
         if (errors <= 2 * cpu_errors + allowed["atol"] + allowed["rtol"] * size).all():
