@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -201,6 +202,28 @@ def test_config_shows_values(monkeypatch):
 def test_configuration_page_is_up_to_date():
     page = (ROOT / "docs" / "configuration.md").read_text()
     assert page == config_command.markdown(), "run: python -m torch_npu config --markdown > docs/configuration.md"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "accepted"),
+    [
+        ("TORCH_NPU_SANITIZE", "memory,Race", "expected some of memory, init and race, separated by commas, or all"),
+        ("TORCH_NPU_SANITIZE_REPORT", "print", "expected raise or log"),
+    ],
+)
+def test_doctor_names_a_variable_that_import_refuses(module, variable, value, accepted):
+    result = module("doctor", "--json", **{"TORCH_NPU_SANITIZE": "all", variable: value})
+    (found,) = [f for f in json.loads(result.out)["findings"] if f["check"] == "variables"]
+    assert result.status == 1 and "Traceback" not in result.err
+    assert found["state"] == "problem" and found["found"].startswith(f"{variable}: {accepted}, got")
+    assert module("info", **{"TORCH_NPU_SANITIZE": "all", variable: value}).status == 1
+
+
+def test_doctor_says_why_the_package_cannot_be_imported(tmp_path, module):
+    unbuilt = shutil.ignore_patterns("*.so", "lib", "_build_info.py")
+    shutil.copytree(ROOT / "torch_npu", tmp_path / "torch_npu", ignore=unbuilt)
+    result = module("doctor", folder=tmp_path)
+    assert result.status == 1 and "PROBLEM  versions" in result.out and "torch_npu is not built" in result.out
 
 
 def test_every_variable_in_the_code_is_documented():

@@ -182,6 +182,20 @@ def test_under_autocast_a_layer_works_in_the_lower_precision():
         assert layer(torch.randn(2, 8, device="npu")).dtype == torch.bfloat16
 
 
+@devices
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_model_in_another_type_keeps_its_scales(device, dtype):
+    model = quantize_(torch.nn.Sequential(torch.nn.Linear(64, 48)).to(device))
+    scale, weight = model[0].scale.clone(), model[0].dequantized()
+    model.to(dtype)
+    assert model[0].bias.dtype == dtype and model[0].weight.dtype == torch.int8
+    assert torch.equal(model[0].scale, scale) and model[0].scale.dtype == torch.float32
+    assert torch.equal(model[0].dequantized(), weight)
+    assert model(torch.randn(2, 64, dtype=dtype, device=device)).dtype == dtype
+    model.to("cpu").float()
+    assert model[0].scale.device.type == "cpu" and torch.equal(model[0].scale, scale.cpu())
+
+
 def linear_arguments(device):
     return torch.randn(2, 3, 8).to(device).requires_grad_(), int8(4, 8).to(device), torch.rand(4).to(device)
 

@@ -127,8 +127,22 @@ def __dir__() -> list[str]:
 # exception here would break `import torch`.
 _in_torch_import = "torch" in sys.modules and getattr(sys.modules["torch"].__spec__, "_initializing", False)
 
+# Why the device is not there, in `python -m torch_npu doctor`: to say so is what that is for.
+_import_error: Exception | None = None
+
+
+def _is_doctor() -> bool:
+    """While `python -m torch_npu doctor` imports this package, sys.argv starts with -m."""
+    return sys.argv[:2] == ["-m", "doctor"] and "torch_npu" in sys.orig_argv
+
+
 if not _in_torch_import:
     import torch  # noqa: F401  (runs _autoload, which leaves the work to the next lines)
 
-    _setup()
-    _sanitize()
+    try:
+        _setup()
+        _sanitize()
+    except Exception as error:
+        if not _is_doctor():
+            raise
+        _import_error = error

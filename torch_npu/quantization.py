@@ -38,6 +38,15 @@ class Int8Linear(nn.Module):
         layer.bias = linear.bias
         return layer.train(linear.training)
 
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Int8Linear:
+        """half(), bfloat16() and to(dtype) are for activations and the bias: the scales stay float32, since rounding
+        them would change every weight. Moves to another device are for all."""
+        scale = self.scale
+        super()._apply(fn, recurse)
+        if self.scale.dtype != scale.dtype:
+            self.scale = scale.to(self.scale.device)
+        return self
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.ops.npu.npu_int8_linear(x, self.weight, self.scale, self.bias, self.mode == "dynamic")
 

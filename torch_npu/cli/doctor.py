@@ -44,10 +44,23 @@ def add(commands) -> None:
     )
 
 
+def import_error() -> str:
+    """What `import torch_npu` said, if it failed."""
+    import torch_npu
+
+    return str(torch_npu._import_error or "").split("\n")[0]
+
+
 @check
 def versions():
     import torch
 
+    import torch_npu
+
+    if not torch_npu._ready:
+        text = f"Python {sys.version.split()[0]}, torch {torch.__version__}"
+        yield Finding("versions", "problem", f"{text}: import torch_npu fails", import_error())
+        return
     from torch_npu._build_info import torch_version
 
     built, found = torch_version.split("+")[0], torch.__version__.split("+")[0]
@@ -109,6 +122,11 @@ def variables():
             f"{s.name}: expected {' or '.join(s.values)}, got {os.environ[s.name]!r}",
             f"unset it, or see python -m torch_npu config --markdown for {s.name}",
         )
+    # Import refuses a value that would make a check look for nothing.
+    refused = import_error().partition(":")[0]
+    if refused in known and refused not in (s.name for s in bad):
+        bad.append(refused)
+        yield Finding("variables", "problem", import_error(), f"unset {refused}: `import torch` raises until then")
     if not set(ours) - known and not bad:
         given = [f"{name}={os.environ[name]}" for name in sorted(ours)]
         yield Finding("variables", "ok", ", ".join(given) or "all at their defaults")
@@ -218,8 +236,10 @@ def compile_folder():
 
 
 def findings() -> list[Finding]:
+    import torch_npu
+
     found = []
-    for each in CHECKS:
+    for each in CHECKS if torch_npu._ready else (versions, packages, variables, memory):
         try:
             found += each()
         except Exception as error:  # a check that breaks is a finding, and the others still run
