@@ -116,6 +116,36 @@ def test_pooling_with_padding_and_ceil_mode():
         torch.testing.assert_close(got, want)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64])
+def test_max_pooling_takes_the_first_of_equals_and_the_last_nan(dtype):
+    x = torch.randint(-2, 3, (2, 3, 5, 12, 14)).to(dtype)
+    if dtype.is_floating_point:
+        x[torch.rand(x.shape) < 0.3] = float("nan")
+        x[0, 0] = float("-inf")
+    plane, line, nan_matters = x[:, :, 0], x[:, :, 0, 0], dtype.is_floating_point
+    pools = [
+        (lambda x: F.max_pool1d(x, 4, 3, 2, return_indices=True), line),
+        (lambda x: F.max_pool2d(x, 3, 2, return_indices=True), plane),
+        (lambda x: F.max_pool2d(x, (3, 5), 2, (1, 2), ceil_mode=True, return_indices=True), plane),
+        (lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), plane.to(memory_format=torch.channels_last)),
+        (lambda x: F.max_pool3d(x, (2, 3, 4), (1, 2, 3), 1, return_indices=True), x),
+    ]
+    if nan_matters:  # on integers PyTorch has no adaptive pooling
+        pools += [
+            (lambda x: F.adaptive_max_pool1d(x, 5, return_indices=True), line),
+            (lambda x: F.adaptive_max_pool2d(x, (5, 1), return_indices=True), plane),
+            (lambda x: F.adaptive_max_pool3d(x, (2, 5, 4), return_indices=True), x),
+        ]
+    samples = torch.rand(2, 3, 2, dtype=dtype) if dtype in (torch.float32, torch.float64) else None
+    if samples is not None:
+        fractional = F.fractional_max_pool2d_with_indices
+        pools.append((lambda x: fractional(x, 3, 4, _random_samples=samples.to(x.device)), plane))
+    for pool, data in pools:
+        got, want = pool(data.npu()), pool(data)
+        torch.testing.assert_close(got[0].cpu(), want[0], equal_nan=True, rtol=0, atol=0)
+        assert torch.equal(got[1].cpu(), want[1])
+
+
 def test_channels_last_stays_channels_last():
     x = torch.randn(2, 3, 8, 8, device="npu").to(memory_format=torch.channels_last)
     assert F.max_pool2d(x, 2).is_contiguous(memory_format=torch.channels_last)

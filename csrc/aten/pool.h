@@ -26,4 +26,9 @@ void average_pool(const Pool& pool, Average kind, int64_t divisor, const at::Ten
 void average_pool_backward(const Pool& pool, Average kind, int64_t divisor, const at::Tensor& grad,
                            const at::Tensor& out);
 
+// The end of an each segment and the start of a row segment: %value is the largest %x of the row and %place its
+// `place`, -1 if there is none. As in PyTorch the first of equal numbers wins, but the last of several NaNs: the fold
+// takes the lowest place, so a NaN's is mirrored (p counts as -1 - p).
+std::string largest_lines(const std::string& place, npu_dtype compute, const char* mask);
+
 }  // namespace torch_npu

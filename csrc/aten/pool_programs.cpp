@@ -1,6 +1,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "csrc/aten/pool.h"
 
@@ -8,8 +9,8 @@ namespace torch_npu {
 namespace {
 
 // Every program has these parameters for each dimension; %-names below use {d}.
-constexpr int kPerDimension = 7;
-const char* const kParameters = "stride{d}, pad{d}, dilation{d}, kernel{d}, in{d}, out{d}, step{d}";
+constexpr int kPerDimension = 8;
+const char* const kParameters = "stride{d}, pad{d}, dilation{d}, kernel{d}, in{d}, out{d}, step{d}, bits{d}";
 
 std::string header(const std::string& operands, int64_t n) {
   std::string names;
@@ -44,30 +45,31 @@ const char* const kLoadParameters = R"(
   %in{d} = param in{d} : i64
   %out{d} = param out{d} : i64
   %step{d} = param step{d} : i64
+  %bits{d} = param bits{d} : i64
 )";
 
 // %i{d}: the input position of this output and window position; %v{d}: whether it exists.
-const char* const kForward = R"(
-  %o{d} = index {k}
-  %w{d} = index {w}
+const char* const kPlace = R"(
   %start{d} = mul %o{d}, %stride{d}
   %reach{d} = mul %w{d}, %dilation{d}
   %padded{d} = add %start{d}, %reach{d}
   %i{d} = sub %padded{d}, %pad{d}
+)";
+const char* const kInside = R"(
   %low{d} = ge %i{d}, %zero
   %high{d} = lt %i{d}, %in{d}
   %v{d} = and %low{d}, %high{d}
 )";
-const char* const kForwardAdaptive = R"(
-  %o{d} = index {k}
-  %w{d} = index {w}
+const char* const kPlaceAdaptive = R"(
   %p{d} = mul %o{d}, %in{d}
   %start{d} = div %p{d}, %out{d}
+  %i{d} = add %start{d}, %w{d}
+)";
+const char* const kInsideAdaptive = R"(
   %p1{d} = add %p{d}, %in{d}
   %p2{d} = add %p1{d}, %out{d}
   %p3{d} = sub %p2{d}, %one
   %end{d} = div %p3{d}, %out{d}
-  %i{d} = add %start{d}, %w{d}
   %v{d} = lt %i{d}, %end{d}
 )";
 
@@ -144,16 +146,43 @@ std::string chain(int64_t n, const std::string& op, const std::string& item, con
                 : lines;
 }
 
-// %flat: the input position in its plane. %at: the offset of position `item` by the parameters `step`.
+// %flat: the input position in its plane.
 std::string flat_lines(int64_t n) {
-  std::string lines = "  %flat0 = add %i0, %zero\n";
+  std::string lines, left = "%i0";
   for (int64_t d = 1; d < n; ++d) {
-    const std::string e = std::to_string(d);
-    lines += "  %flat" + e + " = fma %flat" + std::to_string(d - 1) + ", %in" + e + ", %i" + e + "\n";
+    const std::string e = std::to_string(d), next = d == n - 1 ? "%flat" : "%flat" + e;
+    lines += "  " + next + " = fma " + left + ", %in" + e + ", %i" + e + "\n";
+    left = next;
   }
-  return lines + "  %flat = add %flat" + std::to_string(n - 1) + ", %zero\n";
+  return n == 1 ? "  %flat = add %i0, %zero\n" : lines;
 }
 
+// %window: a window position as one number, in row-major order; dimension {d} has `bits{d}` bits of it.
+std::string pack_lines(int64_t n) {
+  std::string lines = n == 1 ? "  %window = add %w0, %zero\n" : "", left = "%w0";
+  for (int64_t d = 1; d < n; ++d) {
+    const std::string e = std::to_string(d), next = d == n - 1 ? "%window" : "%window" + e;
+    lines +=
+        "  %shifted" + e + " = shl " + left + ", %bits" + e + "\n  " + next + " = add %shifted" + e + ", %w" + e + "\n";
+    left = next;
+  }
+  return lines;
+}
+
+// The %w{d} of %window.
+std::string unpack_lines(int64_t n) {
+  std::string lines, left = "%window";
+  for (int64_t d = n - 1; d > 0; --d) {
+    const std::string next = d == 1 ? "%w0" : "%rest{d}";
+    lines += replace_all("  %size{d} = shl %one, %bits{d}\n  %all{d} = sub %size{d}, %one\n  %w{d} = and " + left +
+                             ", %all{d}\n  " + next + " = shr " + left + ", %bits{d}\n",
+                         "{d}", std::to_string(d));
+    left = replace_all(next, "{d}", std::to_string(d));
+  }
+  return n == 1 ? "  %w0 = add %window, %zero\n" : lines;
+}
+
+// %at: the offset of position `item` by the parameters `step`.
 std::string offset_lines(int64_t n, const std::string& item) {
   return per_space(n, "  %at{d} = mul " + item + "{d}, %step{d}\n") + chain(n, "add", "%at", "%at");
 }
@@ -167,11 +196,18 @@ std::string length_lines(const Pool& pool, Average kind, const std::string& wind
   return per_space(n, replace_all(lines, "%r{d}", window)) + chain(n, "mul", "%len", "%length");
 }
 
-std::string begin(const Pool& pool, bool forward) {
+// %m: whether the point exists; without `masked` it does.
+std::string begin(const Pool& pool, bool forward, bool masked) {
   const int64_t n = pool.rank();
-  const char* lines = pool.adaptive ? (forward ? kForwardAdaptive : kBackwardAdaptive) : forward ? kForward : kBackward;
+  std::string lines = pool.adaptive ? kBackwardAdaptive : kBackward;
+  if (forward) {
+    lines = "  %w{d} = index {w}\n";
+    if (masked) lines += "  %o{d} = index {k}\n";
+    if (masked) lines += pool.adaptive ? kPlaceAdaptive : kPlace;
+    if (masked) lines += pool.adaptive ? kInsideAdaptive : kInside;
+  }
   return std::string("each:\n") + kConstants + per_space(n, kLoadParameters) + per_space(n, lines) +
-         chain(n, "and", "%v", "%m");
+         (masked ? chain(n, "and", "%v", "%m") : "");
 }
 
 // Without padding every window position of a fixed window exists, if the last window ends inside.
@@ -216,7 +252,7 @@ Space make_space(const at::Tensor& kept, int64_t n, at::IntArrayRef inner) {
   return space;
 }
 
-void add_parameters(Nest& nest, const Pool& pool, const at::Tensor& stepped, int64_t divisor) {
+void add_parameters(Nest& nest, const Pool& pool, const at::Tensor& stepped, at::IntArrayRef inner, int64_t divisor) {
   const int64_t n = pool.rank();
   static_assert(3 * kPerDimension + 1 <= NPU_MAX_PARAMS);
   for (int64_t d = 0; d < n; ++d) {
@@ -225,7 +261,8 @@ void add_parameters(Nest& nest, const Pool& pool, const at::Tensor& stepped, int
     } else {
       nest.integers({pool.stride[d], pool.padding[d], pool.dilation[d], pool.kernel[d]});
     }
-    nest.integers({pool.in[d], pool.out[d], stepped.stride(stepped.dim() - n + d)});
+    const int64_t bits = std::bit_width(static_cast<uint64_t>(inner[d] - 1));
+    nest.integers({pool.in[d], pool.out[d], stepped.stride(stepped.dim() - n + d), bits});
   }
   nest.integer(divisor);
 }
@@ -299,24 +336,46 @@ npu_dtype pool_compute(const at::Tensor& tensor, const char* label) {
 
 }  // namespace
 
+std::string largest_lines(const std::string& place, npu_dtype compute, const char* mask) {
+  const bool floats = compute == NPU_F32 || compute == NPU_F64;
+  const std::string key = floats ? "%key" : place;
+  std::string lines;
+  if (floats)
+    lines = "  %nan = isnan %x\n  %mirrored = not " + place + "\n  %key = where %nan, %mirrored, " + place + "\n";
+  lines += "  %best = fold argmax %x, " + key + mask + "\nrow:\n  %value = get %best, 0\n";
+  if (!floats) return lines + "  %place = get %best, 1\n";
+  return lines + R"(
+  %found = get %best, 1
+  %is_nan = isnan %value
+  %back = not %found
+  %place = where %is_nan, %back, %found
+)";
+}
+
 void max_pool(const Pool& pool, const at::Tensor& x, const at::Tensor& out, const at::Tensor& indices) {
   const int64_t n = pool.rank();
   if (out.numel() == 0) return;
   const npu_dtype compute = pool_compute(x, pool.label);
-  const Space space = make_space(out, n, forward_inner(pool));
+  const at::DimVector inner = forward_inner(pool);
+  const Space space = make_space(out, n, inner);
   Nest nest(NPU_REDUCE, pool.label, space.sizes, static_cast<int>(n));
   add_input(nest, pool, space, x);
   nest.with(out, space.kept(out)).with(indices, space.kept(indices));
-  add_parameters(nest, pool, x, 1);
+  add_parameters(nest, pool, x, inner, 1);
   const bool masked = !always_inside(pool);
+  // Where in the window the largest value is, is one number for many windows; where in the plane, only their results
+  // ask.
   nest.run(f_max.get(key_of(pool, masked), compute, [&] {
-    return header("x, out, indices", n) + begin(pool, true) + flat_lines(n) + load_input(pool, masked) +
-           "  %best = fold argmax %x, %flat" + (masked ? ", mask %m" : "") + R"(
-row:
-  %value = get %best, 0
-  %position = get %best, 1
+    const std::string plane = kConstants + per_space(n, kLoadParameters) + "  %window = add %place, %zero\n" +
+                              unpack_lines(n) + per_space(n, "  %o{d} = index {k}\n") +
+                              per_space(n, pool.adaptive ? kPlaceAdaptive : kPlace) + flat_lines(n);
+    return header("x, out, indices", n) + begin(pool, true, masked) + pack_lines(n) + load_input(pool, masked) +
+           largest_lines("%window", compute, masked ? ", mask %m" : "") +
+           replace_all(replace_all(plane, "%", "%row_"), "%row_place", "%place") + R"(
+  %none = lt %place, %row_zero
+  %at_last = where %none, %place, %row_flat
   store out, %value
-  store indices, %position
+  store indices, %at_last
 )";
   }));
 }
@@ -365,16 +424,17 @@ void average_pool(const Pool& pool, Average kind, int64_t divisor, const at::Ten
   const int64_t n = pool.rank();
   if (out.numel() == 0) return;
   const npu_dtype compute = pool_compute(x, pool.label);
-  const Space space = make_space(out, n, forward_inner(pool));
+  const at::DimVector inner = forward_inner(pool);
+  const Space space = make_space(out, n, inner);
   Nest nest(NPU_REDUCE, pool.label, space.sizes, static_cast<int>(n));
   add_input(nest, pool, space, x);
   nest.with(out, space.kept(out));
-  add_parameters(nest, pool, x, divisor);
+  add_parameters(nest, pool, x, inner, divisor);
   const bool masked = !always_inside(pool);
   nest.run(f_average.get(key_of(pool, static_cast<int64_t>(kind) * 2 + masked), compute, [&] {
     std::string length = kConstants + per_space(n, kLoadParameters) + per_space(n, "  %r{d} = index {k}\n") +
                          length_lines(pool, kind, "%r{d}");
-    return header("x, out", n) + begin(pool, true) + load_input(pool, masked) + "  %sum = fold sum %x" +
+    return header("x, out", n) + begin(pool, true, masked) + load_input(pool, masked) + "  %sum = fold sum %x" +
            (masked ? ", mask %m" : "") + "\nrow:\n" + replace_all(length, "%", "%row_") + R"(
   %by = cast %row_length : $t
   %mean = div %sum, %by
@@ -388,12 +448,14 @@ void average_pool_backward(const Pool& pool, Average kind, int64_t divisor, cons
   const int64_t n = pool.rank();
   if (out.numel() == 0) return;
   const npu_dtype compute = pool_compute(grad, pool.label);
-  const Space space = make_space(out, n, backward_inner(pool));
+  const at::DimVector inner = backward_inner(pool);
+  const Space space = make_space(out, n, inner);
   Nest nest(NPU_REDUCE, pool.label, space.sizes, static_cast<int>(n));
   nest.with(grad, space.plane(grad)).with(out, space.kept(out));
-  add_parameters(nest, pool, grad, divisor);
+  add_parameters(nest, pool, grad, inner, divisor);
   nest.run(f_average_backward.get(key_of(pool, static_cast<int64_t>(kind)), compute, [&] {
-    return header("grad, out", n) + begin(pool, false) + offset_lines(n, "%o") + length_lines(pool, kind, "%o{d}") + R"(
+    return header("grad, out", n) + begin(pool, false, true) + offset_lines(n, "%o") +
+           length_lines(pool, kind, "%o{d}") + R"(
   %g = load_at grad, %at, mask %m : $t
   %by = cast %length : $t
   %part = div %g, %by

@@ -14,6 +14,7 @@
 #include <algorithm>
 
 #include "csrc/aten/nest.h"
+#include "csrc/aten/pool.h"
 #include "csrc/aten/structured.h"
 #include "csrc/aten/structured_pair.h"
 
@@ -113,7 +114,7 @@ Tensor max_unpool3d(const Tensor& self, const Tensor& indices, IntArrayRef outpu
 
 // REDUCE over [batch, channel, output..., window...]. Dimension d of the output starts its windows at
 // int((o + sample) * alpha) - int(sample * alpha), the last one at the end of the input.
-std::string fractional_text(int64_t n) {
+std::string fractional_text(int64_t n, npu_dtype compute) {
   std::string operands = "out, places, x", params;
   for (int64_t d = 0; d < n; ++d) {
     operands += ", sample" + std::to_string(d);
@@ -157,13 +158,8 @@ std::string fractional_text(int64_t n) {
     address = (d ? "%as" : "%a") + id;
     place = (d ? "%ps" : "%p") + id;
   }
-  return text + "  %x = load_at x, " + address + " : $t\n  %best = fold argmax %x, " + place + R"(
-row:
-  %value = get %best, 0
-  %position = get %best, 1
-  store out, %value
-  store places, %position
-)";
+  return text + "  %x = load_at x, " + address + " : $t\n" + largest_lines(place, compute, "") +
+         "  store out, %value\n  store places, %place\n";
 }
 
 KernelFamily f_fractional;
@@ -204,7 +200,7 @@ void fractional_pool(const char* label, const Tensor& out, const Tensor& indices
     nest.number(count > 1 ? static_cast<double>(free) / static_cast<double>(count - 1) : 0);
     nest.integer(x.stride(2 + d)).integer(planes[d]);
   }
-  nest.run(f_fractional.get(n, compute, [&] { return fractional_text(n); }));
+  nest.run(f_fractional.get(n, compute, [&] { return fractional_text(n, compute); }));
 }
 
 void launch_fractional2d(const Tensor& out, const Tensor& indices, const Tensor& self, IntArrayRef window, IntArrayRef,
