@@ -338,18 +338,23 @@ npu_dtype pool_compute(const at::Tensor& tensor, const char* label) {
 
 std::string largest_lines(const std::string& place, npu_dtype compute, const char* mask) {
   const bool floats = compute == NPU_F32 || compute == NPU_F64;
-  const std::string key = floats ? "%key" : place;
-  std::string lines;
-  if (floats)
-    lines = "  %nan = isnan %x\n  %mirrored = not " + place + "\n  %key = where %nan, %mirrored, " + place + "\n";
-  lines += "  %best = fold argmax %x, " + key + mask + "\nrow:\n  %value = get %best, 0\n";
-  if (!floats) return lines + "  %place = get %best, 1\n";
-  return lines + R"(
+  std::string lines = R"(
+  %nan = isnan %x
+  %minus_one = const -1 : i64
+  %mirrored = sub %minus_one, $place
+  %key = where %nan, %mirrored, $place
+  %best = fold argmax %x, %key$mask
+row:
+  %value = get %best, 0
   %found = get %best, 1
   %is_nan = isnan %value
-  %back = not %found
+  %mirror = const -1 : i64
+  %back = sub %mirror, %found
   %place = where %is_nan, %back, %found
 )";
+  if (!floats)
+    lines = "  %best = fold argmax %x, $place$mask\nrow:\n  %value = get %best, 0\n  %place = get %best, 1\n";
+  return replace_all(replace_all(lines, "$place", place), "$mask", mask);
 }
 
 void max_pool(const Pool& pool, const at::Tensor& x, const at::Tensor& out, const at::Tensor& indices) {

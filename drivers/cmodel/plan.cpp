@@ -4,6 +4,7 @@
 
 #include "drivers/cmodel/job.h"
 #include "drivers/cmodel/plan_groups.h"
+#include "drivers/cmodel/plan_lifted.h"
 #include "drivers/cmodel/planner.h"
 
 namespace cmodel {
@@ -51,6 +52,7 @@ std::shared_ptr<const Plan> make_plan(const npu::Program& program) {
   compiled->groups = find_groups(ordered);
   if (compiled->groups.empty()) return plan;
   Planner(ordered, program.consts, *compiled).run();
+  compiled->lifted = Lifted::find(ordered, *compiled);
   // What a norm takes per row (rsqrt of a variance) is cheap outside a loop and costly in it.
   const int before = passes(*plan), gain = before - passes(*compiled);
   const bool norm =
@@ -61,18 +63,26 @@ std::shared_ptr<const Plan> make_plan(const npu::Program& program) {
   return plan;
 }
 
-const Job& with_plan(const Job& job, Job& own) {
+// The plan for operands of these types.
+static const Program* typed(const Job& job) {
   const Plan& plan = *job.program->plan;
-  if (!plan.narrow) return job;
+  if (!plan.narrow) return job.program;
   for (const View& view : plan.views) {
     if (view.kind != View::kOperand) continue;
     const int dtype = job.operands[view.number].dtype;
-    if (dtype != NPU_BF16 && dtype != NPU_F16) continue;
-    own = job;
-    own.program = plan.narrow.get();
-    return own;
+    if (dtype == NPU_BF16 || dtype == NPU_F16) return plan.narrow.get();
   }
-  return job;
+  return job.program;
+}
+
+const Job& with_plan(const Job& job, Job& own) {
+  const Program* program = typed(job);
+  if (program->plan->lifted)
+    if (const Program* lifted = program->plan->lifted->plan_for(job)) program = lifted;
+  if (program == job.program) return job;
+  own = job;
+  own.program = program;
+  return own;
 }
 
 }  // namespace cmodel

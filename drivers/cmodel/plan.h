@@ -15,6 +15,8 @@ namespace cmodel {
 
 constexpr int kNone = -1;
 
+class Lifted;  // plan_lifted.h
+
 enum class Step : uint8_t {
   kNothing,  // segment, get, const, param, size, fold members: the value is there already
   kLoad,
@@ -122,9 +124,10 @@ struct Plan {
   std::vector<uint64_t> consts;
   // The same program with compiled loops, for commands with bf16 or f16 operands; null: this plan serves them as well.
   std::shared_ptr<const Program> narrow;
+  std::shared_ptr<const Lifted> lifted;  // null: there is nothing to lift
 };
 
-// The job itself, or one with the plan for its types in `own`.
+// The job itself, or one with the plan for its types and for its operands of one value in `own`.
 const Job& with_plan(const Job& job, Job& own);
 
 }  // namespace cmodel

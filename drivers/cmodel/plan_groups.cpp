@@ -24,8 +24,9 @@ bool is_constant(const npu_instr& in) {
 
 class Builder {
  public:
-  explicit Builder(const std::vector<npu_instr>& in)
-      : program_(std::make_shared<const std::vector<npu_instr>>(in)),
+  Builder(const std::vector<npu_instr>& in, const std::vector<bool>& outside)
+      : outside_(outside),
+        program_(std::make_shared<const std::vector<npu_instr>>(in)),
         in_(*program_),
         member_(in.size()),
         placed_(in.size()),
@@ -45,7 +46,8 @@ class Builder {
         find_folds(i);
       }
       if (!each) continue;
-      if (in.dtype != NPU_DTYPE_NONE && in.a != NPU_NO_VALUE && in.mask == NPU_NO_VALUE &&
+      const bool inside = outside_.empty() || !outside_[i];
+      if (inside && in.dtype != NPU_DTYPE_NONE && in.a != NPU_NO_VALUE && in.mask == NPU_NO_VALUE &&
           can_compile(in, in_[in.a].dtype)) {
         if (read_) close();
         open_.push_back(static_cast<int>(i));
@@ -157,6 +159,7 @@ class Builder {
     return static_cast<int>(in_.size());
   }
 
+  const std::vector<bool>& outside_;
   const std::shared_ptr<const std::vector<npu_instr>> program_;
   const std::vector<npu_instr>& in_;
   std::vector<char> member_, placed_;
@@ -199,11 +202,11 @@ std::vector<npu_instr> sinks_last(const std::vector<npu_instr>& in) {
   return out;
 }
 
-std::vector<Group> find_groups(const std::vector<npu_instr>& in) {
+std::vector<Group> find_groups(const std::vector<npu_instr>& in, const std::vector<bool>& outside) {
   for (const npu_instr& i : in)
     if (i.op == NPU_OP_STORE_AT || i.op == NPU_OP_SCAN) return {};
   if (!can_compile()) return {};
-  return Builder(in).run();
+  return Builder(in, outside).run();
 }
 
 }  // namespace cmodel

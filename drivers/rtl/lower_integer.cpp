@@ -167,8 +167,13 @@ Lowering::Value Lowering::words(int dtype, uint32_t op, const Value& a, const Va
 // By a number of bits that is the same everywhere.
 Lowering::Value Lowering::shift(int op, const Value& a, const Value& b) {
   const Range by = range_of(b);
-  if (op == NPU_OP_SHR && !a.wide && !b.wide)  // 32 and more leaves the sign, of 32 bits as of 64
-    return apply(NPU_I64, VEC_SHR, a.view, b.view);
+  if (op == NPU_OP_SHR && !a.wide && !b.wide) {  // 32 and more leaves the sign, of 32 bits as of 64
+    Value made = apply(NPU_I64, VEC_SHR, a.view, b.view);
+    const Range x = range_of(a);
+    const int64_t count = std::min<int64_t>(by.least, 63);
+    if (by.least == by.most && count >= 0) made.range = {x.least >> count, x.most >> count};
+    return made;
+  }
   if (by.least != by.most || (op == NPU_OP_SHR && by.least < 32))
     throw Unsupported{"a shift of an i64 by other than the same number everywhere, which is 32 or more to the right"};
   const int64_t count = by.least;

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "drivers/cmodel/jit.h"
+#include "drivers/cmodel/plan_lifted.h"
 #include "engine_case.h"
 #include "test.h"
 
@@ -264,6 +265,72 @@ each:
       expect(k, std::to_string(n));
     }
   }
+}
+
+// Rates in F32: what depends on them alone is computed once where they are one value, and per point where not.
+TEST(values_of_one_value_stay_outside_of_loops) {
+  const char* text = R"(program step(p, g, rate, other, out; beta)
+each:
+  %g = load g : f32
+  %rate = load rate : f32
+  %beta = param beta : f32
+  %two = const 2 : f32
+  %square = mul %beta, %two
+  %n = mul %rate, %square
+  %e = exp %n
+  %size = reciprocal %e
+  %other = load other : f32
+  %root = sqrt %other
+  %both = div %size, %root
+  %p = load p : f32
+  %m = mul %g, %size
+  %q = fma %m, %root, %p
+  %r = sub %q, %both
+  store out, %r
+  store p, %q
+)";
+  for (const int dtype : {NPU_F32, NPU_BF16})
+    for (const int64_t rows : {1, 3, 700})
+      for (const int64_t cols : {1, 40, 3000})
+        for (int kind = 0; kind < 4; ++kind) {  // both of one value, the first, the second, none
+          if (rows * cols > 100000) continue;
+          Case k(NPU_MAP, {rows, cols});
+          const auto some = [&](uint32_t seed, std::vector<int64_t> strides) {
+            k.add(k.block(stored(values(rows * cols, seed), dtype)), dtype, strides);
+          };
+          some(1, {cols, 1});
+          some(2, {cols, 1});
+          some(3, kind < 2 ? std::vector<int64_t>{0, 0} : std::vector<int64_t>{1, 0});
+          some(4, kind % 2 == 0 ? std::vector<int64_t>{0, 0} : std::vector<int64_t>{cols, 1});
+          k.add(k.block(rows * cols, dtype), dtype, {cols, 1});
+          k.params = {number(0.01)};
+          k.with(text);
+          const double near = dtype == NPU_F32 ? 2e-6 : 1e-2;
+          expect(k, std::to_string(rows) + " x " + std::to_string(cols) + ", " + std::to_string(kind), {near, 1e-3});
+        }
+  if (!cmodel::can_compile()) return;
+  const npu::Program program = npu::parse(text);
+  const auto plan = cmodel::make_plan(program);
+  const cmodel::Program whole{program, plan};
+  if (!plan->lifted) fail("expected values that can be computed once");
+  cmodel::Operand operands[5];
+  cmodel::Job job;
+  job.program = &whole;
+  job.operands = operands;
+  job.command.rank = 1;
+  job.command.size[0] = 100000;
+  for (const int one : {0, 1, 2}) {  // operands of one value
+    for (int i = 0; i < 5; ++i) operands[i].stride[0] = i == 2 && one > 0 ? 0 : i == 3 && one > 1 ? 0 : 1;
+    const cmodel::Program* made = plan->lifted->plan_for(job);
+    size_t members = 0;
+    for (const cmodel::Group& group : (made ? made : &whole)->plan->groups) members += group.members.size();
+    const size_t expected[] = {8, 5, 3};  // of nine; one depends on no operand
+    if (members != expected[one])
+      fail("expected " + std::to_string(expected[one]) + ", got " + std::to_string(members));
+    if (made != plan->lifted->plan_for(job)) fail("expected one plan for both commands");
+  }
+  job.command.size[0] = 4;
+  if (plan->lifted->plan_for(job)) fail("expected few points to need no plan of their own");
 }
 
 // What is stored must be seen by a load of the same operand behind it, and the last of two stores stays.
