@@ -1,19 +1,24 @@
 // Distances between the rows of matrices: one REDUCE over the columns forward, one over the other matrix' rows
-// backward. PyTorch's own code checks, broadcasts and takes the matrix product where that is better.
+// backward. PyTorch's own code around its kernels refuses devices that it does not know in 2.11, so that is here as
+// well.
+#include <ATen/ExpandUtils.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/native/Distance.h>
-#include <ATen/ops/_cdist_backward_native.h>
 #include <ATen/ops/_cdist_backward_ops.h>
-#include <ATen/ops/_cdist_forward_native.h>
 #include <ATen/ops/_cdist_forward_ops.h>
-#include <ATen/ops/_pdist_backward_native.h>
+#include <ATen/ops/_euclidean_dist.h>
 #include <ATen/ops/_pdist_backward_ops.h>
-#include <ATen/ops/_pdist_forward_native.h>
 #include <ATen/ops/_pdist_forward_ops.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/triu_indices.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/util/accumulate.h>
 
 #include <cmath>
+#include <optional>
+#include <tuple>
+#include <vector>
 
 #include "csrc/aten/nest.h"
 #include "csrc/aten/structured.h"
@@ -207,19 +212,75 @@ void launch_pdist_backward(Tensor& result, const Tensor& grad, const Tensor& sel
   launch_cdist_backward(out, square(grad.contiguous()), self.unsqueeze(0), self.unsqueeze(0), p, square(dist));
 }
 
+// Both with the batch that they have together, whose sizes come first in the answer.
+std::tuple<std::vector<int64_t>, Tensor, Tensor> broadcast(const Tensor& x1, const Tensor& x2) {
+  const std::vector<int64_t> batch =
+      at::infer_size(x1.sizes().slice(0, x1.dim() - 2), x2.sizes().slice(0, x2.dim() - 2));
+  const auto expanded = [&](const Tensor& x) {
+    std::vector<int64_t> sizes = batch;
+    sizes.insert(sizes.end(), {x.size(-2), x.size(-1)});
+    return x.expand(sizes).contiguous();
+  };
+  return {batch, expanded(x1), expanded(x2)};
+}
+
+Tensor cdist_forward(const Tensor& x1, const Tensor& x2, double p, std::optional<int64_t> compute_mode) {
+  TORCH_CHECK(x1.dim() >= 2, "cdist only supports at least 2D tensors, X1 got: ", x1.dim(), "D");
+  TORCH_CHECK(x2.dim() >= 2, "cdist only supports at least 2D tensors, X2 got: ", x2.dim(), "D");
+  TORCH_CHECK(x1.size(-1) == x2.size(-1), "X1 and X2 must have the same number of columns. X1: ", x1.size(-1),
+              " X2: ", x2.size(-1));
+  for (const auto& [x, name] : {std::pair(x1, "X1"), std::pair(x2, "X2")})
+    TORCH_CHECK(at::isFloatingType(x.scalar_type()), "cdist only supports floating-point dtypes, ", name,
+                " got: ", x.scalar_type());
+  TORCH_CHECK(p >= 0, "cdist only supports non-negative p values");
+  const int64_t mode = compute_mode.value_or(0), rows = x1.size(-2), others = x2.size(-2);
+  TORCH_CHECK(mode >= 0 && mode <= 2, "possible modes: 0, 1, 2, but was: ", mode);
+  auto [sizes, a, b] = broadcast(x1, x2);
+  const int64_t batch = c10::multiply_integers(sizes);
+  sizes.insert(sizes.end(), {rows, others});
+  if (x1.size(-1) == 0) return at::zeros(sizes, x1.options());
+  if (batch != 0 && rows != 0 && others != 0 && p == 2 && (mode == 1 || (mode == 0 && (rows > 25 || others > 25))))
+    return at::_euclidean_dist(a, b);  // by a matrix product
+  Tensor result = at::empty(sizes, x1.options());
+  if (result.numel() != 0) {
+    Tensor flat = result.view({batch, rows, others});
+    launch_cdist(flat, a.view({batch, rows, -1}), b.view({batch, others, -1}), p);
+  }
+  return result;
+}
+
+Tensor cdist_backward(const Tensor& grad, const Tensor& x1, const Tensor& x2, double p, const Tensor& dist) {
+  const auto [sizes, a, b] = broadcast(x1, x2);
+  const int64_t batch = c10::multiply_integers(sizes);
+  if (a.numel() == 0 || b.numel() == 0) return at::zeros_like(x1);
+  Tensor result = at::empty({batch, x1.size(-2), x1.size(-1)}, x1.options());
+  launch_cdist_backward(result, grad.contiguous(), a, b, p, dist.contiguous());
+  return result.view(a.sizes());
+}
+
+Tensor pdist_forward(const Tensor& self, double p) {
+  TORCH_CHECK(self.is_contiguous(), "_pdist_forward requires contiguous input");
+  const int64_t n = self.size(0), pairs = n * (n - 1) / 2;
+  if (self.size(1) == 0) return at::zeros({pairs}, self.options());
+  Tensor result = at::empty({pairs}, self.options());
+  if (pairs != 0) launch_pdist(result, self, p);
+  return result;
+}
+
+Tensor pdist_backward(const Tensor& grad, const Tensor& self, double p, const Tensor& dist) {
+  TORCH_CHECK(self.is_contiguous(), "_pdist_backward requires self to be contiguous");
+  TORCH_CHECK(dist.is_contiguous(), "_pdist_backward requires pdist to be contiguous");
+  Tensor result = at::empty_like(self, at::MemoryFormat::Contiguous);
+  launch_pdist_backward(result, grad, self, p, dist);
+  return result;
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  register_native<at::_ops::_cdist_forward, at::native::_cdist_forward>(m);
-  register_native<at::_ops::_cdist_backward, at::native::_cdist_backward>(m);
-  register_native<at::_ops::_pdist_forward, at::native::_pdist_forward>(m);
-  register_native<at::_ops::_pdist_backward, at::native::_pdist_backward>(m);
+  register_native<at::_ops::_cdist_forward, cdist_forward>(m);
+  register_native<at::_ops::_cdist_backward, cdist_backward>(m);
+  register_native<at::_ops::_pdist_forward, pdist_forward>(m);
+  register_native<at::_ops::_pdist_backward, pdist_backward>(m);
 }
 
 }  // namespace
 }  // namespace torch_npu::distance_cpp
-
-namespace at::native {
-REGISTER_PRIVATEUSE1_DISPATCH(cdist_stub, &torch_npu::distance_cpp::launch_cdist)
-REGISTER_PRIVATEUSE1_DISPATCH(cdist_backward_stub, &torch_npu::distance_cpp::launch_cdist_backward)
-REGISTER_PRIVATEUSE1_DISPATCH(pdist_forward_stub, &torch_npu::distance_cpp::launch_pdist)
-REGISTER_PRIVATEUSE1_DISPATCH(pdist_backward_stub, &torch_npu::distance_cpp::launch_pdist_backward)
-}  // namespace at::native

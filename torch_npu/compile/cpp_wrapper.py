@@ -97,8 +97,10 @@ def _with_our_headers(device_options):
     def options(device_type: str, *args, **kwargs):
         found = device_options(device_type, *args, **kwargs)
         if device_type == "npu":
-            _, includes, _, _, folders, libraries, _ = found
+            _, includes, _, link_flags, folders, libraries, _ = found
             includes.insert(0, INCLUDE)
+            # With a compiler that links libstdc++ statically, its symbols must not mix with those of torch's libraries.
+            link_flags.append("Wl,--exclude-libs,ALL")
             folders.append(library_path())
             libraries.append("torch_npu")
         return found
