@@ -205,9 +205,10 @@ def section(title: str) -> list[str]:
 
 @pytest.mark.parametrize("title, kind", [("Registered for npu", "native"), ("Without a kernel", "fallback")])
 def test_what_the_operators_page_says_about_kernels_is_true(title, kind):
-    listed, true = section(title), operators.dispatcher_table()[kind]
+    listed, table = section(title), operators.dispatcher_table()
+    here = set().union(*table.values())  # the page is of the newest torch, and an older one has fewer ops
     assert len(listed) > 20
-    assert set(listed) - set(true) == set(), "run: make operators"
+    assert (set(listed) & here) - set(table[kind]) == set(), "run: make operators"
 
 
 def test_forms_that_the_operators_page_calls_missing_are_missing():

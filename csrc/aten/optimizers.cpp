@@ -305,9 +305,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   register_native<ops::_fused_sgd_, sgd<double>>(m);
   register_native<ops::_fused_sgd__tensor_lr, sgd<Tensor>>(m);
   register_native<ops::_fused_adagrad_, adagrad<double>>(m);
-#if TORCH_NPU_TORCH_MINOR >= 13
   register_native<ops::_fused_adagrad__tensor_lr, adagrad<Tensor>>(m);
-#endif
 }
 
 }  // namespace

@@ -12,7 +12,8 @@
 #include <ATen/ops/_upsample_bilinear2d_aa_ops.h>
 #include <ATen/ops/matmul.h>
 
-#if TORCH_NPU_TORCH_MINOR >= 13
+#if __has_include(<ATen/ops/_upsample_lanczos2d_aa_meta.h>)
+#define NPU_LANCZOS
 #include <ATen/ops/_upsample_lanczos2d_aa_backward_meta.h>
 #include <ATen/ops/_upsample_lanczos2d_aa_backward_ops.h>
 #include <ATen/ops/_upsample_lanczos2d_aa_meta.h>
@@ -184,14 +185,14 @@ void backward(Filter filter, const char* label, const Tensor& out, const Tensor&
 
 NPU_UPSAMPLE_AA(_upsample_bilinear2d_aa, kLinear)
 NPU_UPSAMPLE_AA(_upsample_bicubic2d_aa, kCubic)
-#if TORCH_NPU_TORCH_MINOR >= 13
+#ifdef NPU_LANCZOS
 NPU_UPSAMPLE_AA(_upsample_lanczos2d_aa, kLanczos)
 #endif
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   register__upsample_bilinear2d_aa(m);
   register__upsample_bicubic2d_aa(m);
-#if TORCH_NPU_TORCH_MINOR >= 13
+#ifdef NPU_LANCZOS
   register__upsample_lanczos2d_aa(m);
 #endif
 }
