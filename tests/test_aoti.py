@@ -217,6 +217,23 @@ def test_a_package_runs_on_another_driver(packaged, python):
     assert "compiled::npu_fused" in lines[-1]
 
 
+def test_a_compiler_that_links_its_library_statically(python, tmp_path):
+    """The package's own copy of libstdc++ must not mix with the one of torch: parsing the device's name would fail."""
+    compiler = tmp_path / "g++"
+    compiler.write_text("""#!/bin/sh
+case " $* " in *" -shared "*) exec g++ "$@" -static-libstdc++;; esac
+exec g++ "$@"
+""")
+    compiler.chmod(0o755)
+    code = """
+    import sys, torch
+    x, model = torch.ones(2, 4).npu(), torch.nn.Softmax(-1)
+    path = torch._inductor.aoti_compile_and_package(torch.export.export(model, (x,)), package_path=sys.argv[1])
+    print(torch._inductor.aoti_load_package(path)(x).sum().item())
+    """
+    assert python(code, str(tmp_path / "model.pt2"), CXX=str(compiler)).lines()[-1] == "2.0"
+
+
 def test_a_program_in_cpp(packaged, tmp_path):
     model, _, _, path = packaged("lenet")
     build = ["cmake", "-S", ROOT / "examples" / "aoti", "-B", tmp_path, f"-DPython3_EXECUTABLE={sys.executable}"]

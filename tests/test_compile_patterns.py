@@ -385,8 +385,9 @@ def test_a_layer_of_qwen2():
         torch.testing.assert_close(torch.compile(model)(**inputs)[0], want, rtol=1e-4, atol=1e-4)
     ours = {n: c for n, c in found.compiled.counts.items() if n.startswith("npu_fused")}
     layers = 2
-    # and once: sine and cosine. The embedding is stored by the first norm.
-    assert sum(ours.values()) == layers * (2 + 7 + 2) + 1 + 1, ours
+    # and once: sine and cosine, with a product of their own in torch 2.11. The embedding is stored by the first norm.
+    positions = 1 if torch.__version__ >= (2, 12) else 3
+    assert sum(ours.values()) == layers * (2 + 7 + 2) + positions + 1, ours
     assert found.compiled.total <= 0.6 * found.eager.total and found.compiled.total_bytes < found.eager.total_bytes
     assert not found.compiled.fallbacks and not found.breaks
     assert "load_at" not in codes[0].replace("load_at in_ptr1", "", 2)  # the embedding: its two loads
