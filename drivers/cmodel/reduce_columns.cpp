@@ -52,7 +52,7 @@ void sum_columns(Frame& f, const Segment& segment, const Tile& tile, const Space
   for (size_t k = 0; k < inputs; ++k) {
     const int id = group.inputs[k];
     const Op& op = plan.ops[id];
-    if (id >= segment.begin) {
+    if (id >= segment.begin && op.step == Step::kLoad) {
       from[k] = reinterpret_cast<const float*>(f.job->operands[op.imm].ptr) + tile.offset[op.view];
       stride[k] = inner.stride[last][op.view];
       vector[k] = tile.col_stride[op.view] == 1 || tile.cols == 1;

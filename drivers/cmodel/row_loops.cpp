@@ -116,12 +116,12 @@ bool RowLoops::add(int i, const Op& op) {
 
 bool RowLoops::find(int id, Line& line) const {
   const Op& op = f_.plan->ops[id];
-  const auto& constants = f_.plan->constants;
-  if (id >= segment_->begin || std::find(constants.begin(), constants.end(), id) != constants.end()) {
+  const auto has = [id](const auto& list) { return std::find(list.begin(), list.end(), id) != list.end(); };
+  if ((id >= segment_->begin && !has(segment_->row_values)) || has(f_.plan->constants)) {
     line = line_[id];
     return true;
   }
-  // Of another segment. A load may stand as it lies in memory.
+  // Of another segment, which a `get` may have named in this one. A load may stand as it lies in memory.
   if (op.dtype != NPU_F32 || (op.step == Step::kLoad && f_.job->operands[op.imm].dtype != NPU_F32)) return false;
   line = Line();
   line.value = static_cast<int16_t>(id);
