@@ -20,16 +20,28 @@ def test_program(program):
     assert result.returncode == 0, (result.stdout + result.stderr)[-4000:]
 
 
-@pytest.mark.parametrize("setting", ["NPU_CMODEL_JIT=off", "NPU_CMODEL_ISA=avx2", "NPU_CMODEL_ISA=base"])
-def test_loops_without_a_compiler_for_them(setting):
-    """The same programs run instruction by instruction: same bits, except for functions, which have their tolerance."""
-    name, value = setting.split("=")
-    command = [LIBRARIES / "npu-engine-test", "loop"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=600, env={**os.environ, name: value})
+@pytest.mark.parametrize(
+    "settings, tests",
+    [
+        ({"NPU_CMODEL_ISA": "avx2"}, ""),
+        ({"NPU_CMODEL_ISA": "avx2", "NPU_CMODEL_JIT": "off"}, "loop"),
+        ({"NPU_CMODEL_ISA": "base"}, "loop"),
+        ({"NPU_CMODEL_JIT": "off"}, "loop"),
+    ],
+    ids=["avx2", "avx2, no loops", "base", "no loops"],
+)
+def test_engine_at_every_level(settings, tests):
+    """Loops of AVX2 code, and the same programs instruction by instruction: same bits, except for functions, which have
+    their tolerance."""
+    command = [LIBRARIES / "npu-engine-test", tests]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=600, env={**os.environ, **settings})
     assert result.returncode == 0, (result.stdout + result.stderr)[-4000:]
 
 
-@pytest.mark.parametrize("driver", ["cmodel", "cmodel:mode=exact", "template"])
-def test_driver_keeps_the_contract(driver):
-    result = subprocess.run([LIBRARIES / "npu-driver-test", driver], capture_output=True, text=True, timeout=600)
+@pytest.mark.parametrize(
+    "driver, level", [("cmodel", ""), ("cmodel", "avx2"), ("cmodel:mode=exact", ""), ("template", "")]
+)
+def test_driver_keeps_the_contract(driver, level):
+    command, settings = [LIBRARIES / "npu-driver-test", driver], {**os.environ, "NPU_CMODEL_ISA": level}
+    result = subprocess.run(command, capture_output=True, text=True, timeout=600, env=settings)
     assert result.returncode == 0, (result.stdout + result.stderr)[-4000:]

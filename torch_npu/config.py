@@ -121,7 +121,7 @@ VARIABLES = (
         "NPU_CMODEL_JIT",
         "",
         "`off`: the C model makes no code at run time and interprets all programs, for tests and comparisons.",
-        "F32 instructions become loops of AVX-512 code where the processor has it and the system allows it.",
+        "F32 instructions become loops of AVX-512 or AVX2 code where the processor and the system allow it.",
         ("off",),
     ),
     Setting(

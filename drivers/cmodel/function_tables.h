@@ -34,8 +34,19 @@ inline constexpr float kLogSeries[kLogTerms] = {6.746551628e-02f,  -1.167562817e
                                                 -1.240559455e-01f, 1.421954904e-01f,  -1.666799543e-01f,
                                                 2.000211883e-01f,  -2.500000961e-01f, 3.333331260e-01f};
 
-// erf(s) = value + u * q(u), u = s - center, in 16 intervals of [0, 4); each center is a point where erf is an F32
-// number as good as exactly. In the first interval erf(s) = s + s * q(s). Errors are below 1.2 units in the last place.
+// erf(x) = x + x * p(x^2) for |x| below kErfNear; elsewhere 1 - e^(-s * q(s)), s = |x|, which is 1 in F32 from 4 on.
+inline constexpr float kErfNear = 0.93f, kErfHighest = 4.0f;
+inline constexpr int kErfNearTerms = 7, kErfFarTerms = 8;
+inline constexpr float kErfNearSeries[kErfNearTerms] = {8.345221353e-05f,  -8.137436648e-04f, 5.200634217e-03f,
+                                                        -2.685927074e-02f, 1.128369394e-01f,  -3.761263370e-01f,
+                                                        1.283791666e-01f};
+inline constexpr float kErfFarSeries[kErfFarTerms] = {4.938154622e-06f, -4.558046519e-05f, -4.959036303e-05f,
+                                                      2.930167367e-03f, -2.267415376e-02f, 1.052627139e-01f,
+                                                      6.356252659e-01f, 1.128551749e+00f};
+
+// With AVX-512, where a register holds a table: erf(s) = value + u * q(u), u = s - center, in 16 intervals of [0, 4);
+// each center is a point where erf is an F32 number as good as exactly. In the first interval erf(s) = s + s * q(s).
+// Errors are below 1.2 units in the last place.
 inline constexpr float kErfLast = 3.9999998f;  // the greatest argument of the last interval
 alignas(64) inline constexpr float kErfCenter[16] = {
     0.0f,        0.375000536f, 0.624998212f, 0.874997199f, 1.12500894f, 1.37499821f, 1.62499344f, 1.87499917f,

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "drivers/cmodel/jit_encoder.h"
+#include "drivers/cmodel/isa_level.h"
 #include "drivers/cmodel/jit_instructions.h"
 
 namespace cmodel {
@@ -14,18 +14,17 @@ namespace {
 constexpr int kPointerRegister[] = {0, 1, 8, 9, 10, 11, 3, 5, 12, 13, 14, 15};
 constexpr size_t kRegisterPointers = sizeof kPointerRegister / sizeof *kPointerRegister;
 constexpr size_t kFirstSaved = 6;  // of these, rbx and what follows belong to the caller
-constexpr int kRdi = 7, kRsi = 6, kRdx = 2;
-constexpr int kTailMask = 1, kSpareMask = 7, kSpare = 31;  // k1, k7, zmm31
+constexpr int kRdi = Encoder::kRdi, kRsi = Encoder::kRsi, kRdx = Encoder::kRdx, kAll = Vectors::kAll;
 
 // What a loop is made of, beside its form.
 struct Layout {
   uint64_t storage = 0;
   bool constants_in_registers = true;
-  bool paired = false;  // 32 points at a time: one half does not wait for the other
+  int together = 1;    // vectors that advance side by side: one does not wait for the other
+  bool keeps = false;  // what finds no register waits in the arguments
 };
 
-// Points on which a body works, in units of sixteen.
-constexpr int kMostHalves = 2;
+constexpr int kMostVectors = 4;  // of a body
 
 class Compiler {
  public:
@@ -37,17 +36,20 @@ class Compiler {
         outputs_(form == Form::kFolding   ? group.stored
                  : form == Form::kColumns ? none_
                                           : group.outputs),
-        folds_(form == Form::kFolding || form == Form::kColumns ? group.folds : none_) {
-    last_.assign(in_.size(), -1);
+        folds_(form == Form::kFolding || form == Form::kColumns ? group.folds : none_),
+        e_(isa_level() == IsaLevel::kAvx512),
+        uses_(in_.size()) {
     for (auto& place : place_) place.assign(in_.size(), -1);
-    for (int i : group.members) each_argument(in_[i], [&](int id) { last_[id] = i; });
+    kept_.assign(in_.size(), -1);
+    for (int i : group.members) each_argument(in_[i], [&](int id) { uses_[id].push_back(i); });
     if (layout.constants_in_registers)
-      for (int i : group.constants) last_[i] = static_cast<int>(in_.size());
+      for (int i : group.constants) uses_[i].push_back(static_cast<int>(in_.size()));
   }
 
   std::unique_ptr<Code> run() {
-    for (int k = 0; k < 31; ++k) free_values_.push_back(30 - k);
+    for (int k = e_.values(); k > 0; --k) free_values_.push_back(k - 1);
     for (int k = 6; k >= 2; --k) free_masks_.push_back(k);
+    for (int k = kLoopKept; k > 0; --k) free_kept_.push_back(k - 1);
     const bool columns = form_ == Form::kColumns;
     const size_t pointers = group_.inputs.size() + (columns ? folds_.size() : outputs_.size());
     if (pointers > (columns ? kRegisterPointers : kLoopPointers)) return nullptr;
@@ -59,35 +61,32 @@ class Compiler {
       for (auto& place : place_) place[group_.constants[k]] = reg;
       if (reg >= 0) e_.broadcast(reg, kRsi, constant_at(k));
     }
-    bool bytes = false;
-    for (int i : outputs_) bytes |= in_[i].dtype == NPU_BOOL;
-    if (bytes) ones_ = fixed(0x01010101u);
-    for (size_t k = 0; k < folds_.size(); ++k) sums_.push_back(fixed(0));
+    begin_sums();
     if (failed_) return nullptr;
-    if (layout_.paired) loop(kMostHalves);
+    if (layout_.together > e_.per_unit()) loop(2);
     loop(1);
     e_.compare(kRdx, 0);
     const size_t done = e_.jump(Encoder::kEqual);
-    e_.mask_of_rest();
-    columns ? column(kTailMask) : body(kTailMask, 1);
+    e_.begin_rest();
+    columns ? column(true) : body(true, e_.per_unit());
     e_.land(done);
-    for (size_t k = 0; k < folds_.size() && !columns; ++k) e_.store_at(kRsi, sums_at(k), sums_[k]);
+    for (size_t k = 0; k < sums_.size() && !columns; ++k) e_.store(kRsi, sums_[k], sum_at(k));
     for (size_t k = held; k > kFirstSaved; --k) e_.pop(kPointerRegister[k - 1]);
     e_.finish();
     return failed_ ? nullptr : Code::make(e_.code);
   }
 
  private:
-  // As long as there are points for it.
-  void loop(int halves) {
-    const int8_t points = static_cast<int8_t>(16 * halves);
+  // As long as there are points for it: sixteen each.
+  void loop(int units) {
+    const int8_t points = static_cast<int8_t>(16 * units);
     const bool columns = form_ == Form::kColumns;
     e_.compare(kRdx, points);
     const size_t short_one = e_.jump(Encoder::kLess);
     const size_t top = e_.code.size();
-    if (group_.ahead && !columns) fetch(halves);
-    columns ? column(0) : body(0, halves);
-    for (int half = 0; half < halves; ++half) columns ? turn() : step();
+    if (group_.ahead && !columns) fetch(units);
+    columns ? column(false) : body(false, units * e_.per_unit());
+    for (int unit = 0; unit < units; ++unit) columns ? turn() : step();
     e_.sub(kRdx, points);
     e_.compare(kRdx, points);
     e_.jump(Encoder::kNotLess, top);
@@ -101,7 +100,12 @@ class Compiler {
   }
   static int32_t pointer_at(size_t k) { return static_cast<int32_t>(offsetof(LoopArguments, pointer) + 8 * k); }
   static int32_t constant_at(size_t k) { return static_cast<int32_t>(offsetof(LoopArguments, constant) + 4 * k); }
-  static int32_t sums_at(size_t k) { return static_cast<int32_t>(offsetof(LoopArguments, sums) + 64 * k); }
+  // Of vector k of all sums: the folds' first vectors, of sixteen chains each, then their second ones.
+  int32_t sum_at(size_t k) const {
+    const size_t folds = folds_.size();
+    return static_cast<int32_t>(offsetof(LoopArguments, sums) + 64 * (k % folds) + 32 * (k / folds));
+  }
+  static int32_t kept_at(int slot) { return static_cast<int32_t>(offsetof(LoopArguments, kept)) + 64 * slot; }
 
   // The register that holds pointer k. Changes rdi if none did.
   int pointer(size_t k) {
@@ -110,13 +114,8 @@ class Compiler {
     return kRdi;
   }
 
-  // A register that holds the same 32 bits 16 times.
-  int fixed(uint32_t bits) {
-    const int reg = take(free_values_);
-    if (reg >= 0) e_.broadcast_bits(reg, bits);
-    return reg;
-  }
   int take(std::vector<int>& from) {
+    if (from.empty() && layout_.keeps) make_room(from);
     if (from.empty()) {
       failed_ = true;
       return -1;
@@ -125,14 +124,47 @@ class Compiler {
     from.pop_back();
     return reg;
   }
-  std::vector<int>& registers_of(int id) { return in_[id].dtype == NPU_BOOL ? free_masks_ : free_values_; }
+  std::vector<int>& registers_of(int id) {
+    return in_[id].dtype == NPU_BOOL && e_.has_masks() ? free_masks_ : free_values_;
+  }
+
+  // The value that is not read for the longest time goes to memory. Bodies that keep values work on one vector.
+  void make_room(std::vector<int>& registers) {
+    int best = -1, next = -1;
+    for (int id : live_) {
+      if (place_[current_][id] < 0 || &registers_of(id) != &registers || is_argument(id)) continue;
+      const auto use = std::upper_bound(uses_[id].begin(), uses_[id].end(), at_);
+      const int when = use == uses_[id].end() ? static_cast<int>(in_.size()) : *use;
+      if (when > next) {
+        best = id;
+        next = when;
+      }
+    }
+    if (best < 0) return;
+    int& place = place_[current_][best];
+    if (kept_[best] < 0) {  // else it is there already
+      if (free_kept_.empty()) return;
+      kept_[best] = take(free_kept_);
+      e_.keep(kRsi, place, kept_at(kept_[best]), in_[best].dtype == NPU_BOOL);
+    }
+    registers.push_back(place);
+    place = -1;
+  }
+  bool is_constant(int id) const {
+    return std::find(group_.constants.begin(), group_.constants.end(), id) != group_.constants.end();
+  }
+  bool is_argument(int id) const { return at_ >= 0 && (in_[at_].a == id || in_[at_].b == id || in_[at_].c == id); }
 
   // The register of an argument; inputs are loaded where they are used first.
-  int use(int id, int mask, int half) {
-    if (place_[half][id] >= 0 || failed_) return place_[half][id];
+  int use(int id, int rest, int vector) {
+    if (place_[vector][id] >= 0 || failed_) return place_[vector][id];
     const int reg = take(registers_of(id));
     if (reg < 0) return reg;
-    place_[half][id] = reg;
+    place_[vector][id] = reg;
+    if (kept_[id] >= 0) {
+      e_.fetch(reg, kRsi, kept_at(kept_[id]), in_[id].dtype == NPU_BOOL);
+      return reg;
+    }
     const auto constant = std::find(group_.constants.begin(), group_.constants.end(), id);
     if (constant != group_.constants.end()) {
       e_.broadcast(reg, kRsi, constant_at(static_cast<size_t>(constant - group_.constants.begin())));
@@ -141,51 +173,77 @@ class Compiler {
     const auto found = std::find(group_.inputs.begin(), group_.inputs.end(), id);
     const size_t number = static_cast<size_t>(found - group_.inputs.begin());
     const int from = pointer(number);
-    --inputs_left_[half];
+    live_.push_back(id);
+    --inputs_left_[vector];
     if (in_[id].dtype == NPU_BOOL) {
-      e_.load_bytes(kSpare, from, mask, 16 * half);
-      e_.test_bytes(reg, kSpare);
-      return reg;
+      e_.load_flags(reg, from, offset(id, number, vector), rest);
+    } else {
+      e_.load_value(reg, storage_of(layout_.storage, number), from, offset(id, number, vector), rest);
+      add_up(id, rest, vector);
     }
-    switch (storage_of(layout_.storage, number)) {
-      case kBFloat:
-        e_.load_words(reg, from, mask, 32 * half);
-        e_.shift(Encoder::kLeft, reg, reg, 16);
-        break;
-      case kHalf:
-        e_.load_halves(reg, from, mask, 32 * half);
-        break;
-      default:
-        e_.load(reg, from, mask, 64 * half);
-    }
-    add_up(id, mask, half);
     return reg;
   }
 
-  void add_up(int id, int mask, int half) {
-    for (size_t k = 0; k < folds_.size(); ++k)
-      if (in_[folds_[k]].a == id) e_.op(Encoder::kAdd, sums_[k], sums_[k], place_[half][id], mask);
+  int size(int id, size_t pointer) const {
+    return in_[id].dtype == NPU_BOOL ? 1 : storage_of(layout_.storage, pointer) != kOwn ? 2 : 4;
+  }
+  int32_t offset(int id, size_t pointer, int vector) const { return size(id, pointer) * e_.lanes() * vector; }
+
+  // Sums of 32 points at a time have sixteen chains, too. Many sums leave too few registers for anything else.
+  bool sums_in_memory() const {
+    return form_ == Form::kFolding && layout_.keeps && folds_.size() * static_cast<size_t>(e_.per_unit()) > 4;
+  }
+  void begin_sums() {
+    const size_t count = folds_.size() * static_cast<size_t>(e_.per_unit());
+    const bool memory = sums_in_memory();
+    for (size_t k = 0; k < count && !failed_; ++k) {
+      const int reg = memory && k > 0 ? sums_[0] : take(free_values_);
+      if (reg < 0) return;
+      if (k == 0 || !memory) e_.zero(reg);
+      if (memory) e_.store(kRsi, reg, sum_at(k));
+      sums_.push_back(reg);
+    }
+    if (!memory || sums_.empty()) return;
+    free_values_.push_back(sums_[0]);
+    sums_.clear();
+  }
+  size_t sum(size_t fold, int vector) const {
+    return fold + folds_.size() * static_cast<size_t>(vector % e_.per_unit());
+  }
+  void add_up(int id, int rest, int vector) {
+    for (size_t k = 0; k < folds_.size(); ++k) {
+      if (in_[folds_[k]].a != id) continue;
+      if (sums_in_memory())
+        e_.add_to_memory(kRsi, sum_at(sum(k, vector)), place_[vector][id], rest);
+      else
+        e_.add_to(sums_[sum(k, vector)], place_[vector][id], rest);
+    }
   }
 
-  void fetch(int halves) {
+  void fetch(int units) {
     for (size_t k = 0; k < std::min(group_.inputs.size(), kRegisterPointers); ++k) {
       if (in_[group_.inputs[k]].op != NPU_OP_LOAD) continue;
       e_.load_pointer(kRdi, kRsi, static_cast<int32_t>(offsetof(LoopArguments, ahead) + 8 * k));
-      for (int half = 0; half < halves; ++half) e_.prefetch(kPointerRegister[k], kRdi, static_cast<int8_t>(64 * half));
+      for (int unit = 0; unit < units; ++unit) e_.prefetch(kPointerRegister[k], kRdi, static_cast<int8_t>(64 * unit));
     }
   }
 
   // All folded points of sixteen columns.
-  void column(int mask) {
+  void column(bool rest) {
     const size_t inputs = group_.inputs.size();
-    for (size_t k = 0; k < folds_.size(); ++k) e_.load(sums_[k], kPointerRegister[inputs + k], mask);
+    const auto each_sum = [&](auto f) {
+      for (int v = 0; v < e_.per_unit(); ++v)
+        for (size_t k = 0; k < folds_.size(); ++k)
+          f(sums_[sum(k, v)], kPointerRegister[inputs + k], 4 * e_.lanes() * v, rest ? v : kAll);
+    };
+    each_sum([&](int reg, int from, int32_t at, int part) { e_.load_value(reg, kOwn, from, at, part); });
     e_.load_pointer(kRdi, kRsi, static_cast<int32_t>(offsetof(LoopArguments, points)));
     const size_t top = e_.code.size();
-    body(mask, 1);
+    body(rest, e_.per_unit());
     add_to_inputs(offsetof(LoopArguments, step));
     e_.sub(kRdi, 1);
     e_.jump(Encoder::kNotEqual, top);
-    for (size_t k = 0; k < folds_.size(); ++k) e_.store(kPointerRegister[inputs + k], sums_[k], mask);
+    each_sum([&](int reg, int to, int32_t at, int part) { e_.store_value(to, reg, kOwn, at, part, false); });
   }
   void turn() {
     add_to_inputs(offsetof(LoopArguments, turn));
@@ -203,90 +261,85 @@ class Compiler {
     }
   }
 
-  void body(int mask, int halves) {
-    for (int half = 0; half < halves; ++half) {
-      inputs_left_[half] = group_.inputs.size();
-      written_[half] = 0;
+  // As many vectors together as the layout says; of the rest one after the other, since the last may have no points.
+  void body(bool rest, int vectors) {
+    const int together = rest ? 1 : std::min(layout_.together, vectors);
+    std::vector<size_t> ends;
+    for (int first = 0; first < vectors; first += together) {
+      const int behind = first + together;
+      if (rest && first > 0) {
+        e_.compare(kRdx, static_cast<int8_t>(first * e_.lanes()));
+        ends.push_back(e_.jump(Encoder::kNotGreater));
+      }
+      live_.clear();
+      for (int v = first; v < behind; ++v) {
+        inputs_left_[v] = group_.inputs.size();
+        written_[v] = 0;
+      }
+      for (int i : group_.members)
+        for (int v = first; v < behind && !failed_; ++v) compute(i, rest ? v : kAll, v);
+      for (int v = first; v < behind && !failed_; ++v)
+        for (int i : outputs_) release(i, static_cast<int>(in_.size()), v);
     }
-    for (int i : group_.members)
-      for (int half = 0; half < halves && !failed_; ++half) compute(i, mask, half);
-    for (int half = 0; half < halves && !failed_; ++half)
-      for (int i : outputs_) release(i, static_cast<int>(in_.size()), half);
+    for (const size_t end : ends) e_.land(end);
   }
 
-  void compute(int i, int mask, int half) {
+  void compute(int i, int rest, int vector) {
     const npu_instr& in = in_[i];
+    current_ = vector;
+    at_ = i;
     int arg[3] = {0, 0, 0}, count = 0;
-    each_argument(in, [&](int id) { arg[count++] = use(id, mask, half); });
+    each_argument(in, [&](int id) { arg[count++] = use(id, rest, vector); });
     const int to = take(registers_of(i));
     int temporaries[kMostTemporaries] = {};
     const int wanted = temporaries_of(in);
     for (int k = 0; k < wanted; ++k) temporaries[k] = take(free_values_);
     if (failed_) return;
-    place_[half][i] = to;
-    emit_instruction(e_, in, in_[in.a].dtype, to, arg[0], arg[1], arg[2], temporaries, kSpareMask);
+    place_[vector][i] = to;
+    live_.push_back(i);
+    emit_instruction(e_, in, in_[in.a].dtype, to, arg[0], arg[1], arg[2], temporaries);
     free_values_.insert(free_values_.end(), temporaries, temporaries + wanted);
-    add_up(i, mask, half);
-    write(i, mask, half);
-    each_argument(in, [&](int id) { release(id, i, half); });
-    release(i, i, half);  // a value that nobody reads
+    add_up(i, rest, vector);
+    write(i, rest, vector);
+    each_argument(in, [&](int id) { release(id, i, vector); });
+    release(i, i, vector);  // a value that nobody reads
   }
 
   // Writes what can be written: in order, and when everything is loaded, since an output may lie where an input does.
-  void write(int at, int mask, int half) {
-    if (inputs_left_[half] != 0) return;
-    size_t& written = written_[half];
+  void write(int at, int rest, int vector) {
+    if (inputs_left_[vector] != 0) return;
+    size_t& written = written_[vector];
     while (written < outputs_.size() && outputs_[written] <= at) {
-      const int i = outputs_[written], reg = place_[half][i];
+      const int i = outputs_[written], reg = use(i, rest, vector);
+      if (failed_) return;
       const size_t number = group_.inputs.size() + written;
       const int to = pointer(number);
-      if (in_[i].dtype == NPU_BOOL) {
-        e_.keep_bytes(kSpare, ones_, reg);
-        e_.store_bytes(to, kSpare, mask, 16 * half);
-      } else if (form_ == Form::kStreaming && mask == 0) {
-        stream(to, reg, storage_of(layout_.storage, number), half);
-      } else if (storage_of(layout_.storage, number) == kBFloat) {
-        to_bfloat(e_, kSpare, reg, kSpareMask);
-        e_.store_words(to, kSpare, mask, 32 * half);
-      } else if (storage_of(layout_.storage, number) == kHalf) {
-        e_.store_halves(to, reg, mask, 32 * half);
-      } else {
-        e_.store(to, reg, mask, 64 * half);
-      }
+      const int32_t by = offset(i, number, vector);
+      if (in_[i].dtype == NPU_BOOL)
+        e_.store_flags(to, reg, by, rest);
+      else
+        e_.store_value(to, reg, storage_of(layout_.storage, number), by, rest, form_ == Form::kStreaming);
       ++written;
-      release(i, at, half);
+      release(i, at, vector);
     }
   }
 
-  void stream(int to, int reg, Storage storage, int half) {
-    if (storage == kOwn) return e_.stream(to, reg, 64 * half);
-    if (storage == kHalf) {
-      e_.to_halves(kSpare, reg);
-    } else {
-      to_bfloat(e_, kSpare, reg, kSpareMask);
-      e_.to_words(kSpare, kSpare);
-    }
-    e_.stream_words(to, kSpare, 32 * half);
-  }
-
-  void release(int id, int at, int half) {
-    int& place = place_[half][id];
-    if (place < 0) return;
-    const bool again = !layout_.constants_in_registers &&
-                       std::find(group_.constants.begin(), group_.constants.end(), id) != group_.constants.end();
-    if (!again && last_[id] > at) return;
-    const auto waits = outputs_.begin() + static_cast<std::ptrdiff_t>(written_[half]);
+  void release(int id, int at, int vector) {
+    int& place = place_[vector][id];
+    if (place < 0 && kept_[id] < 0) return;
+    if ((layout_.constants_in_registers || !is_constant(id)) && !uses_[id].empty() && uses_[id].back() > at) return;
+    const auto waits = outputs_.begin() + static_cast<std::ptrdiff_t>(written_[vector]);
     if (std::find(waits, outputs_.end(), id) != outputs_.end()) return;
-    registers_of(id).push_back(place);
-    place = -1;
+    if (place >= 0) registers_of(id).push_back(place);
+    if (kept_[id] >= 0) free_kept_.push_back(kept_[id]);
+    place = kept_[id] = -1;
   }
 
   void step() {
     add_to_inputs(offsetof(LoopArguments, step));
     for (size_t k = 0; k < outputs_.size(); ++k) {
       const size_t number = group_.inputs.size() + k;
-      const bool flag = in_[outputs_[k]].dtype == NPU_BOOL, narrow = storage_of(layout_.storage, number) != kOwn;
-      const int8_t by = flag ? 16 : narrow ? 32 : 64;
+      const int8_t by = static_cast<int8_t>(16 * size(outputs_[k], number));
       if (number < kRegisterPointers)
         e_.add(kPointerRegister[number], by);
       else
@@ -300,12 +353,14 @@ class Compiler {
   const Layout layout_;
   const std::vector<int> none_;
   const std::vector<int>&outputs_, &folds_;
-  std::vector<int> sums_;  // registers, of each fold
-  Encoder e_;
-  std::vector<int> last_, place_[kMostHalves];  // registers, of each half of the points of a body
-  std::vector<int> free_values_, free_masks_;
-  size_t inputs_left_[kMostHalves] = {}, written_[kMostHalves] = {};  // inputs to be loaded; outputs that are written
-  int ones_ = -1;
+  Vectors e_;
+  std::vector<std::vector<int>> uses_;           // members that read it
+  std::vector<int> sums_;                        // registers
+  std::vector<int> place_[kMostVectors], kept_;  // registers, and places in memory
+  std::vector<int> live_;                        // what the body has loaded and computed
+  std::vector<int> free_values_, free_masks_, free_kept_;
+  size_t inputs_left_[kMostVectors] = {}, written_[kMostVectors] = {};  // inputs to be loaded; outputs that are written
+  int current_ = 0, at_ = -1;                                           // vector and member that are being computed
   bool failed_ = false;
 };
 
@@ -317,13 +372,12 @@ bool waits(const Group& group) {
 }
 
 std::unique_ptr<Code> make(const Group& group, Form form, uint64_t storage = 0) {
-  const bool pairs = form != Form::kColumns && waits(group);
-  for (const bool paired : {true, false})
-    for (const bool in_registers : {true, false}) {
-      if (paired && !pairs) continue;
-      if (std::unique_ptr<Code> code = Compiler(group, form, {storage, in_registers, paired}).run()) return code;
-    }
-  return nullptr;
+  // Short bodies of several points are under way at once by themselves.
+  const int most = form == Form::kColumns || !waits(group) ? 1 : isa_level() == IsaLevel::kAvx512 ? 2 : kMostVectors;
+  for (int together = most; together > 0; together /= 2)
+    for (const bool in_registers : {true, false})
+      if (auto code = Compiler(group, form, {storage, in_registers, together, false}).run()) return code;
+  return Compiler(group, form, {storage, false, 1, true}).run();
 }
 
 }  // namespace

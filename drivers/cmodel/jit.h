@@ -1,6 +1,6 @@
 // Compiled loops: a group of F32 instructions of a program as one loop over a tile, with values in registers instead
-// of one pass over the first cache per instruction. Needs AVX-512 and memory that may be executed; without either,
-// programs run instruction by instruction as ever. Results are the same bits.
+// of one pass over the first cache per instruction. Needs AVX-512 or AVX2 and memory that may be executed; without
+// either, programs run instruction by instruction as ever. Results are the bits of the kernels of the same level.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -14,6 +14,7 @@ namespace cmodel {
 
 constexpr int kLoopPointers = 24;   // inputs and outputs of a loop
 constexpr int kLoopConstants = 32;  // constants and parameters
+constexpr int kLoopKept = 64;       // vectors for which there is no register: as many as a program may have alive
 
 // What a loop is called with. Inputs come first, then outputs.
 struct LoopArguments {
@@ -26,6 +27,9 @@ struct LoopArguments {
   // the last of them to the next sixteen columns. Behind the inputs: what the sums are added to.
   int64_t points;
   int64_t turn[kLoopPointers];
+  // Of the loop itself: which of the last points there are, and values that wait for a register.
+  int32_t rest[16];
+  alignas(64) float kept[kLoopKept][16];
 };
 
 class Code {

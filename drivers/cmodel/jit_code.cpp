@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "drivers/cmodel/isa_level.h"
 #include "drivers/cmodel/jit.h"
-#include "drivers/cmodel/kernels.h"
 
 namespace cmodel {
 
@@ -40,7 +40,7 @@ std::unique_ptr<Code> Code::make(const std::vector<uint8_t>& bytes) {
 bool can_compile() {
   static const bool can = [] {
     const char* wish = std::getenv("NPU_CMODEL_JIT");
-    if ((wish && std::strcmp(wish, "off") == 0) || std::strcmp(kernels().name, "avx512") != 0) return false;
+    if ((wish && std::strcmp(wish, "off") == 0) || isa_level() == IsaLevel::kBase) return false;
     return Code::make({0xc3}) != nullptr;  // ret: does the system allow it?
   }();
   return can && !refused;

@@ -8,51 +8,34 @@ namespace {
 
 // Predicates of vcmpps that signal nothing.
 enum Predicate : uint8_t { kEq = 0, kUnordered = 3, kNe = 4, kLt = 17, kLe = 18, kGe = 29, kGt = 30 };
-constexpr uint32_t kSign = 0x80000000u, kNaN = 0x7fc00000u, kInfinity = 0x7f800000u;
+constexpr uint32_t kSign = 0x80000000u, kInfinity = 0x7f800000u;
 
 // min and max of the processor return their second argument if either is NaN or both are zeros. The result is b
 // where `nan`, an argument, is NaN.
-void extreme(Encoder& e, Encoder::Code code, int to, int a, int b, int nan, int mask) {
+void extreme(Vectors& e, Encoder::Code code, int to, int a, int b, int nan, int mask) {
   e.op(code, to, b, a);
-  e.op_imm(Encoder::kCompare, mask, nan, nan, kUnordered);
-  e.op(Encoder::kMove, to, 0, b, mask);
-}
-
-void number(Encoder& e, int to, float value, int mask = 0) {
-  e.op_number(Encoder::kBroadcast, to, 0, value, mask);
+  e.compare(mask, nan, nan, kUnordered);
+  e.move_where(mask, to, b);
 }
 
 // Between BOOL and F32, and F32 rounded to a shorter format.
-void cast(Encoder& e, const npu_instr& in, int type, int to, int a, const int* temporaries, int mask) {
+void cast(Vectors& e, const npu_instr& in, int type, int to, int a, const int* temporaries) {
   const int via = static_cast<int>(in.imm);
   if (type == NPU_BOOL) {
-    e.op(Encoder::kXor, to, to, to);
-    number(e, to, 1.0f, a);
+    e.number_or_zero(a, to, 1.0f);
   } else if (in.dtype == NPU_BOOL) {
-    e.op(Encoder::kXor, temporaries[0], temporaries[0], temporaries[0]);
-    e.op_imm(Encoder::kCompare, to, a, temporaries[0], kNe);
+    e.zero(temporaries[0]);
+    e.compare(to, a, temporaries[0], kNe);
   } else if (via == NPU_BF16) {
-    to_bfloat(e, to, a, mask);
-    e.shift(Encoder::kLeft, to, to, 16);
+    e.round_to_bfloat(to, a);
   } else if (via == NPU_F16) {
-    e.to_halves(to, a);
-    e.op(Encoder::kFromHalf, to, 0, to);
+    e.round_to_half(to, a);
   } else {
     e.op(Encoder::kMove, to, 0, a);
   }
 }
 
 }  // namespace
-
-void to_bfloat(Encoder& e, int to, int from, int mask) {
-  e.op_imm(Encoder::kCompare, mask, from, from, kUnordered);
-  e.shift(Encoder::kRight, to, from, 16);
-  e.op_bits(Encoder::kAnd, to, to, 1);
-  e.op_bits(Encoder::kIntAdd, to, to, 0x7fff);
-  e.op(Encoder::kIntAdd, to, to, from);
-  e.op_bits(Encoder::kBroadcast, to, 0, kNaN, mask);
-  e.shift(Encoder::kRight, to, to, 16);
-}
 
 int temporaries_of(const npu_instr& in) {
   switch (in.op) {
@@ -119,8 +102,8 @@ bool can_compile(const npu_instr& in, int type) {
   }
 }
 
-void emit_instruction(Encoder& e, const npu_instr& in, int type, int to, int a, int b, int c, const int* temporaries,
-                      int mask) {
+void emit_instruction(Vectors& e, const npu_instr& in, int type, int to, int a, int b, int c, const int* temporaries) {
+  const int mask = e.spare_mask();
   switch (in.op) {
     case NPU_OP_ADD:
       return e.op(Encoder::kAdd, to, a, b);
@@ -146,12 +129,12 @@ void emit_instruction(Encoder& e, const npu_instr& in, int type, int to, int a, 
     case NPU_OP_ABS:
       return e.op_bits(Encoder::kAnd, to, a, ~kSign);
     case NPU_OP_SIGN:
-      e.op(Encoder::kXor, to, to, to);
-      e.op(Encoder::kXor, temporaries[0], temporaries[0], temporaries[0]);
-      e.op_imm(Encoder::kCompare, mask, a, temporaries[0], kGt);
-      number(e, to, 1.0f, mask);
-      e.op_imm(Encoder::kCompare, mask, a, temporaries[0], kLt);
-      return number(e, to, -1.0f, mask);
+      e.zero(to);
+      e.zero(temporaries[0]);
+      e.compare(mask, a, temporaries[0], kGt);
+      e.number_where(mask, to, 1.0f);
+      e.compare(mask, a, temporaries[0], kLt);
+      return e.number_where(mask, to, -1.0f);
     case NPU_OP_COPYSIGN:
       e.op_bits(Encoder::kAnd, temporaries[0], b, kSign);
       e.op_bits(Encoder::kAnd, to, a, ~kSign);
@@ -160,10 +143,10 @@ void emit_instruction(Encoder& e, const npu_instr& in, int type, int to, int a, 
       return e.op(Encoder::kSqrt, to, 0, a);
     case NPU_OP_RSQRT:
       e.op(Encoder::kSqrt, temporaries[0], 0, a);
-      number(e, to, 1.0f);
+      e.number(to, 1.0f);
       return e.op(Encoder::kDiv, to, to, temporaries[0]);
     case NPU_OP_RECIPROCAL:
-      number(e, to, 1.0f);
+      e.number(to, 1.0f);
       return e.op(Encoder::kDiv, to, to, a);
     case NPU_OP_FLOOR:
       return e.op_imm(Encoder::kRound, to, 0, a, 9);
@@ -174,37 +157,37 @@ void emit_instruction(Encoder& e, const npu_instr& in, int type, int to, int a, 
     case NPU_OP_ROUND:
       return e.op_imm(Encoder::kRound, to, 0, a, 8);
     case NPU_OP_EQ:
-      return e.op_imm(Encoder::kCompare, to, a, b, kEq);
+      return e.compare(to, a, b, kEq);
     case NPU_OP_NE:
-      return e.op_imm(Encoder::kCompare, to, a, b, kNe);
+      return e.compare(to, a, b, kNe);
     case NPU_OP_LT:
-      return e.op_imm(Encoder::kCompare, to, a, b, kLt);
+      return e.compare(to, a, b, kLt);
     case NPU_OP_LE:
-      return e.op_imm(Encoder::kCompare, to, a, b, kLe);
+      return e.compare(to, a, b, kLe);
     case NPU_OP_GT:
-      return e.op_imm(Encoder::kCompare, to, a, b, kGt);
+      return e.compare(to, a, b, kGt);
     case NPU_OP_GE:
-      return e.op_imm(Encoder::kCompare, to, a, b, kGe);
+      return e.compare(to, a, b, kGe);
     case NPU_OP_ISNAN:
-      return e.op_imm(Encoder::kCompare, to, a, a, kUnordered);
+      return e.compare(to, a, a, kUnordered);
     case NPU_OP_ISINF:
       e.op_bits(Encoder::kAnd, temporaries[0], a, ~kSign);
       e.op_bits(Encoder::kBroadcast, temporaries[1], 0, kInfinity);
-      return e.op_imm(Encoder::kCompare, to, temporaries[0], temporaries[1], kEq);
+      return e.compare(to, temporaries[0], temporaries[1], kEq);
     case NPU_OP_SIGNBIT:
-      return e.op(Encoder::kSigns, to, 0, a);
+      return e.signs(to, a);
     case NPU_OP_AND:
-      return e.mask(Encoder::kMaskAnd, to, a, b);
+      return e.logic(Vectors::kMaskAnd, to, a, b);
     case NPU_OP_OR:
-      return e.mask(Encoder::kMaskOr, to, a, b);
+      return e.logic(Vectors::kMaskOr, to, a, b);
     case NPU_OP_XOR:
-      return e.mask(Encoder::kMaskXor, to, a, b);
+      return e.logic(Vectors::kMaskXor, to, a, b);
     case NPU_OP_NOT:
-      return e.mask(Encoder::kMaskNot, to, a, a);
+      return e.logic(Vectors::kMaskNot, to, a, a);
     case NPU_OP_WHERE:
-      return e.op(Encoder::kBlend, to, c, b, a);
+      return e.choose(to, a, b, c);
     case NPU_OP_CAST:
-      return cast(e, in, type, to, a, temporaries, mask);
+      return cast(e, in, type, to, a, temporaries);
     default:
       return emit_function(e, in.op, to, a, temporaries, mask);
   }

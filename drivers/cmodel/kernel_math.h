@@ -145,25 +145,25 @@ inline float sigmoid_f(float x) {
 inline float erf_f(float x) {
   float t = __builtin_fabsf(x);
   float z = x * x;
-  float p = 8.345221353e-05f;
-  p = madd(p, z, -8.137436648e-04f);
-  p = madd(p, z, 5.200634217e-03f);
-  p = madd(p, z, -2.685927074e-02f);
-  p = madd(p, z, 1.128369394e-01f);
-  p = madd(p, z, -3.761263370e-01f);
-  p = madd(p, z, 1.283791666e-01f);
+  float p = kErfNearSeries[0];
+  p = madd(p, z, kErfNearSeries[1]);
+  p = madd(p, z, kErfNearSeries[2]);
+  p = madd(p, z, kErfNearSeries[3]);
+  p = madd(p, z, kErfNearSeries[4]);
+  p = madd(p, z, kErfNearSeries[5]);
+  p = madd(p, z, kErfNearSeries[6]);
   float near = madd(p, x, x);
-  float s = t > 4.0f ? 4.0f : t;
-  float q = 4.938154622e-06f;
-  q = madd(q, s, -4.558046519e-05f);
-  q = madd(q, s, -4.959036303e-05f);
-  q = madd(q, s, 2.930167367e-03f);
-  q = madd(q, s, -2.267415376e-02f);
-  q = madd(q, s, 1.052627139e-01f);
-  q = madd(q, s, 6.356252659e-01f);
-  q = madd(q, s, 1.128551749e+00f);
+  float s = t > kErfHighest ? kErfHighest : t;
+  float q = kErfFarSeries[0];
+  q = madd(q, s, kErfFarSeries[1]);
+  q = madd(q, s, kErfFarSeries[2]);
+  q = madd(q, s, kErfFarSeries[3]);
+  q = madd(q, s, kErfFarSeries[4]);
+  q = madd(q, s, kErfFarSeries[5]);
+  q = madd(q, s, kErfFarSeries[6]);
+  q = madd(q, s, kErfFarSeries[7]);
   float far = 1.0f - exp_inside(-q * s);
-  float r = t < 0.93f ? near : __builtin_copysignf(far, x);
+  float r = t < kErfNear ? near : __builtin_copysignf(far, x);
   return x == x ? r : x;
 }
 
