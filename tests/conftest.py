@@ -1,5 +1,6 @@
 """Shared by all tests: two C model devices unless TORCH_NPU_DRIVER says otherwise, and Python in a child process."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -20,6 +21,12 @@ LIBRARIES = ROOT / "torch_npu" / "lib"
 # Kineto shows devices of PrivateUse1 from torch 2.12 on (docs/design.md, "Profiler").
 PROFILED = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 12)
 needs_profiler = pytest.mark.skipif(not PROFILED, reason="torch 2.11's profiler shows no devices of PrivateUse1")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_garbage():
+    """What other files left would be freed in the middle of a test that counts memory."""
+    gc.collect()
 
 
 class Finished:

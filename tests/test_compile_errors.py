@@ -61,6 +61,34 @@ def test_a_driver_that_refuses_programs(python):
     assert "compiled::npu_fused_" in sentence and "was refused by the driver, and ran on the CPU" in sentence
 
 
+EXECUTED = """
+import torch, torch_npu
+
+f = torch.compile(lambda x, w, i: (torch.softmax(x @ w, -1) + x.sin()[i], x.clone().index_add_(0, i, w[:4])))
+x, w, i = torch.randn(4, 16), torch.randn(16, 16), torch.tensor([3, 0, 0, 2])
+torch.testing.assert_close([t.cpu() for t in f(x.npu(), w.npu(), i.npu())], list(f(x, w, i)))
+try:
+    f(x.npu(), w.npu(), i.npu() + 2)
+    torch.npu.synchronize()
+except IndexError as error:
+    print("out of bounds" in str(error))
+torch.testing.assert_close([t.cpu() for t in f(x.npu(), w.npu(), i.npu())], list(f(x, w, i)))
+print(any(name.startswith("compiled::") for name in torch_npu.fallback.report()))
+"""
+
+
+@pytest.mark.parametrize("executor", [None, "cmodel:threads=1", "reference", "template"])
+def test_who_runs_what_a_driver_refuses(python, executor):
+    """The C model, with options too; the reference; and that again where the second driver refuses as well."""
+    finished = python(EXECUTED, timeout=300, TORCH_NPU_DRIVER="template", TORCH_NPU_HOST_EXECUTOR=executor)
+    assert finished.lines() == ["True", "True"]
+
+
+def test_an_executor_that_does_not_exist_is_an_error(python):
+    finished = python(EXECUTED, timeout=300, TORCH_NPU_DRIVER="template", TORCH_NPU_HOST_EXECUTOR="nowhere")
+    assert finished.status != 0 and "TORCH_NPU_HOST_EXECUTOR: expected a driver's name" in finished.err
+
+
 def test_a_command_that_fails_is_an_exception_and_the_next_one_works(python, broken_driver):
     code = """
     import torch

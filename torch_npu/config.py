@@ -31,6 +31,13 @@ VARIABLES = (
         ("warn", "quiet", "error"),
     ),
     Setting(
+        "TORCH_NPU_HOST_EXECUTOR",
+        "cmodel",
+        "Who runs, on the host, a compiled command that a device's driver refuses: a driver, by name or path, or "
+        "`reference`, which follows docs/isa.md to the letter and is slow.",
+        "The C model; the reference where it is not built, and for what it refuses as well.",
+    ),
+    Setting(
         "TORCH_NPU_BLOCKING",
         "0",
         "`1`: every launch waits for the device, so that a failure surfaces at the op that caused it.",

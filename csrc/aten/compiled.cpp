@@ -15,8 +15,8 @@
 #include "csrc/aten/nest.h"
 #include "csrc/aten/staging.h"
 #include "csrc/core/debug.h"
+#include "csrc/core/host_executor.h"
 #include "support/driver_table.h"
-#include "support/reference.h"
 
 namespace torch_npu {
 namespace {
@@ -260,41 +260,27 @@ std::vector<int> CompiledKernel::written() const {
 void CompiledKernel::run_on_host(const npu_command& command, const at::Tensor* const* tensors) const {
   fallback::note(std::string("compiled::") + command.label);
   const debug::FallbackScope logged(command.label);
-  struct Image {
-    npu_addr begin;
-    std::vector<char> bytes;
-    bool written = false;
-  };
-  std::vector<Image> images;
+  std::vector<HostImage> images;
   c10::DeviceIndex device = -1;
   for (int k = 0; k < tensors_; ++k) {
     const at::Tensor& tensor = *tensors[k];
-    if (!tensor.is_privateuseone() || tensor.storage().nbytes() == 0) continue;
+    const uint64_t size = tensor.storage().nbytes();
+    if (!tensor.is_privateuseone() || size == 0) continue;
     device = tensor.device().index();
     const npu_addr begin = address_of(tensor.storage().data());
-    if (std::any_of(images.begin(), images.end(), [&](const Image& image) { return image.begin == begin; })) continue;
-    Image& image = images.emplace_back(Image{begin, std::vector<char>(tensor.storage().nbytes())});
-    read_bytes(device, image.bytes.data(), begin, image.bytes.size());
+    if (std::any_of(images.begin(), images.end(), [&](const HostImage& image) { return image.begin == begin; }))
+      continue;
+    HostImage& image =
+        images.emplace_back(HostImage{begin, size, std::unique_ptr<char[]>(new char[size])});  // filled by the read
+    read_bytes(device, image.bytes.get(), begin, size);
   }
-  const auto translate = [&](npu_addr addr, uint64_t size, bool write) -> void* {
-    for (Image& image : images) {
-      if (addr >= image.begin && addr + size <= image.begin + image.bytes.size()) {
-        image.written |= write;
-        return image.bytes.data() + (addr - image.begin);
-      }
-    }
-    return nullptr;
-  };
   const npu_program_desc desc = program_ ? program_->program.desc() : npu_program_desc{};
-  npu_command on_host = command;
-  on_host.program = nullptr;  // the reference reads the desc
-  on_host.choice = 0;
   std::string error;
-  const npu_status status = npu::run_reference(on_host, program_ ? &desc : nullptr, translate, &error);
+  const npu_status status = torch_npu::run_on_host(command, program_ ? &desc : nullptr, images, &error);
   TORCH_CHECK_INDEX(status != NPU_ERROR_INDEX, command.label, ": ", error);
   TORCH_CHECK(status == NPU_OK, command.label, ": ", error);
-  for (const Image& image : images) {
-    if (image.written) write_bytes(device, image.begin, image.bytes.data(), image.bytes.size());
+  for (const HostImage& image : images) {
+    if (image.written) write_bytes(device, image.begin, image.bytes.get(), image.size);
   }
 }
 

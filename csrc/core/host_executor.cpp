@@ -1,0 +1,161 @@
+#include "csrc/core/host_executor.h"
+
+#include <c10/util/Exception.h>
+
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+
+#include "npu/program.h"
+#include "support/driver_library.h"
+#include "support/reference.h"
+
+namespace torch_npu {
+namespace {
+
+HostImage* image_of(std::vector<HostImage>& images, npu_addr addr, uint64_t size) {
+  for (HostImage& image : images)
+    if (addr >= image.begin && addr - image.begin + size <= image.size) return &image;
+  return nullptr;
+}
+
+// One stream of the second driver's first device. Lives as long as the process.
+class SecondDriver {
+ public:
+  static SecondDriver* get() {
+    static SecondDriver* found = open();
+    return found;
+  }
+
+  npu_status run(const npu_command& command, const npu_program_desc* program, std::vector<HostImage>& images,
+                 std::string* error) {
+    std::lock_guard lock(mutex_);
+    npu_command here = command;
+    if (program) {
+      here.program = program_of(*program);
+      if (!here.program) return NPU_UNSUPPORTED;
+    }
+    Copies copies(*this, images);
+    npu_status status = copies.bring();
+    if (status != NPU_OK) return fail(status, error);
+    std::vector<npu_operand> operands(command.operands, command.operands + command.operand_count);
+    for (npu_operand& operand : operands) {
+      if (operand.flags & NPU_OPERAND_IMMEDIATE) continue;
+      const HostImage* image = image_of(images, operand.addr, 1);
+      if (!image) return NPU_UNSUPPORTED;
+      operand.addr += copies.addr[static_cast<size_t>(image - images.data())] - image->begin;
+    }
+    here.operands = operands.data();
+    status = api_->submit(stream_, &here);
+    if (status == NPU_OK) status = api_->stream_synchronize(stream_);
+    if (status != NPU_OK) return fail(status, error);
+    mark_written(command, program, images);
+    status = copies.take_back();
+    return status == NPU_OK ? status : fail(status, error);
+  }
+
+ private:
+  SecondDriver(const npu_driver* api, npu_device* device, npu_stream* stream)
+      : api_(api), device_(device), stream_(stream) {}
+
+  static SecondDriver* open() {
+    const char* wish = std::getenv("TORCH_NPU_HOST_EXECUTOR");
+    const std::string spec = wish && *wish ? wish : "cmodel";
+    if (spec == "reference") return nullptr;
+    if (npu::find_library(spec.substr(0, spec.find(':'))).empty() && !(wish && *wish)) return nullptr;  // not built
+    npu::OpenedDriver driver;
+    try {
+      driver = npu::open_driver(spec);
+    } catch (const std::runtime_error& error) {
+      TORCH_CHECK(false, "TORCH_NPU_HOST_EXECUTOR: ", error.what());
+    }
+    npu_device* device = nullptr;
+    npu_stream* stream = nullptr;
+    TORCH_CHECK(driver.api->device_open(driver.instance, 0, &device) == NPU_OK &&
+                    driver.api->stream_create(device, 0, &stream) == NPU_OK,
+                "TORCH_NPU_HOST_EXECUTOR: driver \"", spec, "\": ", driver.api->error_text());
+    return new SecondDriver(driver.api, device, stream);
+  }
+
+  npu_status fail(npu_status status, std::string* error) const {
+    *error = api_->error_text();
+    return status;
+  }
+
+  npu_program* program_of(const npu_program_desc& desc) {
+    auto [at, fresh] = programs_.try_emplace(desc.instrs, nullptr);
+    if (fresh && api_->program_create(device_, &desc, &at->second) != NPU_OK) at->second = nullptr;
+    return at->second;
+  }
+
+  static void mark_written(const npu_command& command, const npu_program_desc* program,
+                           std::vector<HostImage>& images) {
+    const auto mark = [&](uint32_t operand) {
+      if (HostImage* image = image_of(images, command.operands[operand].addr, 1)) image->written = true;
+    };
+    if (!program) return mark(command.kind == NPU_MATMUL || command.kind == NPU_CONV ? 2 : 0);
+    for (uint32_t k = 0; k < program->instr_count; ++k) {
+      const npu_instr& in = program->instrs[k];
+      if (in.op == NPU_OP_STORE || in.op == NPU_OP_STORE_AT) mark(in.imm);
+    }
+  }
+
+  // The images in the second driver's memory.
+  struct Copies {
+    Copies(SecondDriver& owner, std::vector<HostImage>& images) : owner(owner), images(images) {}
+    ~Copies() {
+      for (const npu_addr a : addr) owner.api_->memory_free(owner.device_, a);
+    }
+    npu_status bring() {
+      for (const HostImage& image : images) {
+        npu_addr a = 0;
+        npu_status status = owner.api_->memory_alloc(owner.device_, image.size, &a);
+        if (status != NPU_OK) return status;
+        addr.push_back(a);
+        status = owner.api_->copy_to_device(owner.stream_, a, image.bytes.get(), image.size, 0);
+        if (status != NPU_OK) return status;
+      }
+      return NPU_OK;
+    }
+    npu_status take_back() {
+      for (size_t k = 0; k < images.size(); ++k) {
+        if (!images[k].written) continue;
+        npu_status status = owner.api_->copy_to_host(owner.stream_, images[k].bytes.get(), addr[k], images[k].size, 0);
+        if (status != NPU_OK) return status;
+      }
+      return owner.api_->stream_synchronize(owner.stream_);
+    }
+    SecondDriver& owner;
+    std::vector<HostImage>& images;
+    std::vector<npu_addr> addr;
+  };
+
+  const npu_driver* api_;
+  npu_device* device_;
+  npu_stream* stream_;
+  std::mutex mutex_;
+  std::map<const npu_instr*, npu_program*> programs_;  // null: refused
+};
+
+}  // namespace
+
+npu_status run_on_host(const npu_command& command, const npu_program_desc* program, std::vector<HostImage>& images,
+                       std::string* error) {
+  npu_command plain = command;
+  plain.program = nullptr;
+  plain.choice = 0;  // was the other driver's
+  if (SecondDriver* driver = SecondDriver::get()) {
+    const npu_status status = driver->run(plain, program, images, error);
+    if (status != NPU_UNSUPPORTED && status != NPU_ERROR_MEMORY) return status;
+  }
+  const auto translate = [&](npu_addr addr, uint64_t size, bool write) -> void* {
+    HostImage* image = image_of(images, addr, size);
+    if (!image) return nullptr;
+    image->written |= write;
+    return image->bytes.get() + (addr - image->begin);
+  };
+  return npu::run_reference(plain, program, translate, error);
+}
+
+}  // namespace torch_npu
