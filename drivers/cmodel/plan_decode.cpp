@@ -28,7 +28,8 @@ void Planner::cut() {
 int Planner::view(View::Kind kind, int number) {
   for (size_t k = 0; k < plan_.views.size(); ++k)
     if (plan_.views[k].kind == kind && plan_.views[k].number == number) return static_cast<int>(k);
-  plan_.views.push_back({kind, static_cast<uint8_t>(number)});
+  plan_.views.resize(plan_.views.size() + 1);  // push_back: GCC 13 warns of a write that does not happen
+  plan_.views.back() = {kind, static_cast<uint8_t>(number)};
   return static_cast<int>(plan_.views.size()) - 1;
 }
 

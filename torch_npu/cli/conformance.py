@@ -70,6 +70,8 @@ class Watch:
 
 def measure(options):
     """Runs what the options ask for. ValueError if they ask for nothing that exists."""
+    # A GPU takes no part, and cannot be used in forked workers: Inductor on the CPU would refuse every sample.
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
     from torch_npu.testing import databases, workers
     from torch_npu.testing.report import Run
 
