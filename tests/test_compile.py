@@ -1,5 +1,7 @@
 """torch.compile on npu: every kernel of a graph becomes one command, and results are those of the CPU."""
 
+import re
+
 import pytest
 import torch
 import torch._dynamo
@@ -221,6 +223,8 @@ def test_pooling_over_a_border_with_positions(special):
 
     for window in ((3, 2, 1), (2, 2, 1, 1, True), ((3, 5), (1, 3), (1, 2))):
         pooled(*window, kernels=2)
+    for window in ((2, 2), (3, 2), ((2, 5), (1, 3))):  # nothing beyond the border is read
+        pooled(*window, kernels=1)
     pooled(3, 2, 1, 2, kernels=0)  # with holes: the op
     pooled(3, 2, 1, kernels=1, positions=False)
 
@@ -237,6 +241,28 @@ def test_gradient_of_pooling():
         x = image.clone().requires_grad_()
         (expected,) = torch.autograd.grad(F.max_pool2d(x, 3, 2, pad).square().sum(), x)
         torch.testing.assert_close(gradient(pad), expected)
+
+
+def layers_and_code(*modules):
+    """The code of the forward and the backward pass of `modules`."""
+    model, x = torch.nn.Sequential(*modules).npu(), torch.randn(24, 48).npu().requires_grad_()
+    _, codes = run_and_get_code(lambda: torch.compile(model)(x).square().sum().backward())
+    return codes
+
+
+def test_gradients_of_weights_come_before_the_gradient_that_goes_on():
+    _, backward = layers_and_code(*(torch.nn.Linear(48, 48) for _ in range(3)))
+    calls = re.findall(r"^        (npu_fused\w+)\(", backward, re.MULTILINE)
+    kinds = ["sum" if "_sum_" in name else "mm" for name in calls]
+    assert kinds == ["sum", "mm", "mm"] * 3, calls
+
+
+def test_a_norm_keeps_its_input_for_the_backward_pass():
+    """What it makes of it besides its result is not stored: the backward pass computes it again."""
+    forward, _ = layers_and_code(torch.nn.Linear(48, 48), torch.nn.LayerNorm(48), torch.nn.Linear(48, 48))
+    (norm,) = [k for k in forward.split("npu_kernel(") if "fold welford" in k]
+    each = norm.split("each:")[-1].split("'''")[0]
+    assert each.count("store") == 1, norm
 
 
 def test_functions_are_kept_for_the_backward_pass():

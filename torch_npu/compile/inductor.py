@@ -20,6 +20,7 @@ from torch_npu.compile import (
     decompositions,
     freezing,
     left_to_aten,
+    order,
     partition,
     patterns,
     product,
@@ -96,6 +97,7 @@ def register() -> None:
     cpp_wrapper.register()
     replay.install()
     partition.install(_on_npu)
+    order.install()
     for name in ("argmax", "argmin"):
         op = getattr(torch.ops.aten, name).default
         left_to_aten.replace_lowering(op, _logical_position(lowering.lowerings[op]))

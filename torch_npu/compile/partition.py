@@ -1,13 +1,15 @@
 """What the backward pass computes again, and what the forward pass keeps for it.
 
 PyTorch's partitioner takes arithmetic for free, which it is beside the memory of a GPU, and computes functions again
-even where the backward pass then stores their results. Here a function costs more than to write and read its result."""
+even where the backward pass then stores their results. Here a function costs more than to write and read its result.
+Arithmetic is nearly free here too: a norm's gradient takes its input, which the forward pass has stored anyway, and not
+the normalised values, which it would have to store as well."""
 
 import dataclasses
 import functools
 
 import torch
-from torch._functorch import partitioners
+from torch._functorch import config, partitioners
 from torch._inductor import compile_fx
 from torch.utils._ordered_set import OrderedSet
 
@@ -17,6 +19,11 @@ KEPT = tuple(
     getattr(torch.ops.aten, name)
     for name in "cos cosh exp exp2 expm1 log log10 log1p log2 pow sigmoid sin sinh tan tanh".split()
 )
+# A reduction that walks its rows twice: what it reduces is in memory, and no part of a loop that ends there.
+NOT_FUSED = (torch.ops.aten.var_mean,)
+# Whether what several loops far from each other use is never computed again. The sums of residuals are used so, and
+# what a norm makes of them would have to be stored beside them.
+SETTINGS = {"ban_recompute_used_far_apart": False}
 
 
 def install(on_npu) -> None:
@@ -31,11 +38,16 @@ def install(on_npu) -> None:
 
         def keeping():
             types = default()
-            return dataclasses.replace(types, recomputable_ops=types.recomputable_ops - OrderedSet(KEPT))
+            return dataclasses.replace(
+                types,
+                recomputable_ops=types.recomputable_ops - OrderedSet(KEPT),
+                fusible_ops=types.fusible_ops - OrderedSet(NOT_FUSED),
+            )
 
         partitioners.get_default_op_list = keeping
         try:
-            return wrapped(graph, *args, **kwargs)
+            with config.patch(SETTINGS):
+                return wrapped(graph, *args, **kwargs)
         finally:
             partitioners.get_default_op_list = default
 
