@@ -72,9 +72,24 @@ void copy_tile(const Kernels& k, const Side& out, const Side& in, int64_t rows, 
 
 }  // namespace
 
-bool run_copy(const Job& job, Failure&) {
+bool run_copy(const Job& job, Failure& failure) {
   const npu_command& command = job.command;
   const Operand &out = job.operands[0], &in = job.operands[1];
+  if (std::count(command.size, command.size + command.rank, 0)) return true;
+  if (std::any_of(out.stride, out.stride + command.rank, [](int64_t stride) { return stride < 0; })) {
+    // A flipped dimension is walked the other way, so that results are written forwards.
+    Operand sides[2] = {out, in};
+    for (Operand& side : sides)
+      for (int d = 0; d < command.rank; ++d) {
+        if (out.stride[d] >= 0) continue;
+        if (!side.immediate)
+          side.ptr += (command.size[d] - 1) * side.stride[d] * (int64_t{1} << log_size_of(side.dtype));
+        side.stride[d] = -side.stride[d];
+      }
+    Job forwards = job;
+    forwards.operands = sides;
+    return run_copy(forwards, failure);
+  }
   const Kernels& k = kernels();
   const bool same = out.dtype == in.dtype;  // then the bits are copied as they are
   const int out_log = log_size_of(out.dtype), in_log = log_size_of(in.dtype);

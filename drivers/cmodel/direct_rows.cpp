@@ -60,6 +60,7 @@ bool run_direct_rows(const Job& job, const Direct& direct) {
   const Kernels& k = kernels();
   RowArg args[3];
   uint64_t constant[3] = {};
+  int converted[3], converts = 0;  // arguments that are one value per row, of another type
   unsigned uniform = 0;
   int memory_dtype = NPU_DTYPE_NONE;
   for (int i = 0; i < direct.args; ++i) {
@@ -86,7 +87,10 @@ bool run_direct_rows(const Job& job, const Direct& direct) {
     args[i].log_size = log_size_of(operand.dtype);
     const int64_t stride = space.stride[last][args[i].view];
     if (stride == 0) {
-      args[i].convert = k.convert[operand.dtype][arg.dtype];
+      if (operand.dtype != arg.dtype || arg.dtype == NPU_BOOL) {
+        args[i].convert = k.convert[operand.dtype][arg.dtype];
+        converted[converts++] = i;
+      }
       uniform |= 1u << i;
     } else if (stride == 1 && (memory_dtype == NPU_DTYPE_NONE || memory_dtype == operand.dtype)) {
       memory_dtype = operand.dtype;
@@ -112,25 +116,41 @@ bool run_direct_rows(const Job& job, const Direct& direct) {
   const int64_t grain = plan.each_cost > 1200 ? 4096 : kGrain;
   bool streams = (rows * n) << out_log >= kStreamBytes;
   for (int i = 0; i < direct.args; ++i) streams &= args[i].view == kNone || args[i].ptr != out.ptr;
+  // Rows of the last but one dimension are a fixed step apart.
+  const int near = last - 1;
+  const int64_t together = space.size[near];
+  const auto bytes = [&](int view, int log_size) { return space.stride[near][view] * (int64_t{1} << log_size); };
+  int64_t step[3] = {};
+  for (int i = 0; i < direct.args; ++i)
+    if (args[i].view != kNone) step[i] = bytes(args[i].view, args[i].log_size);
   parallel_for(rows, std::max<int64_t>(1, grain / n), [&](int64_t begin, int64_t end) {
-    RowWalk walk(space, last, views);
-    walk.start(begin, nullptr);
-    for (int64_t row = begin; row < end; ++row, walk.next()) {
-      uint64_t value[3];
-      const void* ptr[3] = {};
+    RowWalk walk(space, near, views);
+    walk.start(begin / together, nullptr);
+    for (int64_t row = begin, first = begin % together; row < end; first = 0, walk.next()) {
+      const int64_t count = std::min(together - first, end - row);
+      const char* at[3] = {};
       for (int i = 0; i < direct.args; ++i) {
-        const RowArg& arg = args[i];
-        ptr[i] = arg.view == kNone ? arg.ptr : arg.ptr + walk.offset[arg.view] * (int64_t{1} << arg.log_size);
-        if (arg.convert) {
-          arg.convert(&value[i], ptr[i], 1);
-          ptr[i] = &value[i];
-        }
+        at[i] = args[i].ptr;
+        if (args[i].view != kNone)
+          at[i] += walk.offset[args[i].view] * (int64_t{1} << args[i].log_size) + first * step[i];
       }
-      char* to = out.ptr + walk.offset[out_view] * (int64_t{1} << out_log);
-      if (streams)
-        stream_row(k, kernel, to, out_log, ptr, args, n, uniform);
-      else
-        kernel(to, ptr[0], ptr[1], ptr[2], n, uniform);
+      const int64_t out_step = bytes(out_view, out_log);
+      char* to = out.ptr + walk.offset[out_view] * (int64_t{1} << out_log) + first * out_step;
+      for (int64_t r = 0; r < count; ++r, to += out_step) {
+        uint64_t value[3];
+        const void* ptr[3] = {at[0], at[1], at[2]};
+        for (int i = 0; i < converts; ++i) {
+          const int arg = converted[i];
+          args[arg].convert(&value[arg], at[arg], 1);
+          ptr[arg] = &value[arg];
+        }
+        if (streams)
+          stream_row(k, kernel, to, out_log, ptr, args, n, uniform);
+        else
+          kernel(to, ptr[0], ptr[1], ptr[2], n, uniform);
+        for (int i = 0; i < 3; ++i) at[i] += step[i];
+      }
+      row += count;
     }
     if (streams) stream_fence();
   });

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "drivers/cmodel/spread.h"
 #include "drivers/cmodel/tile_memory.h"
 
 namespace cmodel {
@@ -142,7 +143,9 @@ void spread(Frame& f, int id, const Tile& tile) {
   const int log_size = log_size_of(op.dtype);
   char* slot = op.slot != kNone ? f.slot(op.slot) : spill(f, id);
   const int64_t bytes = tile.cols << log_size;
-  if (from.axis == kRows) {
+  if (from.axis == kRows && (from.ptr < slot || from.ptr >= slot + f.slot_bytes)) {
+    repeat_values(slot, from.ptr, log_size, 1, tile.rows, tile.cols);
+  } else if (from.axis == kRows) {
     // From the end: the values may lie at the start of the slot that they fill.
     for (int64_t r = tile.rows - 1; r >= 0; --r) {
       uint64_t value = 0;
@@ -153,8 +156,8 @@ void spread(Frame& f, int id, const Tile& tile) {
     for (int64_t r = 0; r < tile.rows; ++r)
       f.k->op[NPU_OP_ADD][kI64](slot + r * bytes, from.ptr, &f.row_part[id][r], nullptr, tile.cols, 2);
   } else {
-    for (int64_t r = 0; r < tile.rows; ++r)
-      if (slot + r * bytes != from.ptr) std::memcpy(slot + r * bytes, from.ptr, static_cast<size_t>(bytes));
+    if (slot != from.ptr) std::memcpy(slot, from.ptr, static_cast<size_t>(bytes));
+    repeat_row(slot, bytes, tile.rows);
   }
   f.val[id] = {slot, false};
 }
@@ -183,6 +186,9 @@ void compute_streamed(Frame& f, int i, const Tile& tile, const StreamTarget& tar
   }
   f.val[i] = {out, false};
 }
+
+// Below this, one call for all rows costs less than one for each, even if values per row or column are spread for it.
+constexpr int64_t kShortRow = 32;
 
 // An instruction with an argument that varies along one direction only. Where all of them share the direction, so does
 // the result; else the kernel runs row by row, and nothing is spread.
@@ -222,7 +228,7 @@ void compute_by_axis(Frame& f, int i, const Tile& tile) {
   char* out = op.store != kNone ? direct_target(f, op, tile) : nullptr;
   if (!out) out = f.slot(op.slot);
   int64_t step[3] = {}, rows = tile.rows, cols = tile.cols;
-  if (cols < 8) {
+  if (cols < kShortRow) {
     for (int k = 0; k < 3; ++k)
       if (kind[k] == kRows || kind[k] == kCols) spread(f, ids[k], tile);
     rows = 1;

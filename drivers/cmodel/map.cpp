@@ -56,6 +56,20 @@ bool only_scatters(const Job& job, const Plan& plan) {
   return true;
 }
 
+// May the last two dimensions become one? Where that is no question of coordinates or masks, and results are dense in
+// it.
+bool can_fold(const Plan& plan, const Space& space) {
+  if (space.rank < 3 || plan.indexes || plan.addresses) return false;
+  const int last = space.rank - 1;
+  for (const Op& op : plan.ops) {
+    if (op.step != Step::kLoad && op.step != Step::kStore) continue;
+    if (op.mask != NPU_NO_VALUE || space.stride[last - 2][op.view] == 1) return false;
+    if (op.step == Step::kStore && space.stride[last - 1][op.view] != space.stride[last][op.view] * space.size[last])
+      return false;
+  }
+  return true;
+}
+
 // Computed from values that are the same for a whole row, as a norm's deviation is from the variance.
 bool is_row_value(const Plan& plan, const Space& space, const Op& op) {
   if (op.step != Step::kCompute) return false;
@@ -152,7 +166,10 @@ bool run_map(const Job& given, Failure& failure) {
     return sink.finish(failure);
   if (plan.indexes && !plan.stores_at) space.widen_tiles(512);  // small images
   const bool square = !plan.stores_at && runs_across(space, views);
-  const int64_t long_row = plan.indexes ? 512 : 128;
+  constexpr int64_t kSmallTile = 512;
+  if (!square && !job.command.choice && can_fold(plan, space)) space.fold_columns(views, kSmallTile);
+  // Rows that computed addresses lead to are moved one by one within a tile, at a fraction of what a tile costs.
+  const int64_t long_row = plan.addresses || space.inner ? kBlock : plan.indexes ? 512 : 128;
   // Several rows with coordinates: most values are those of a row or a column, and take no part of the first cache.
   const bool planes = plan.indexes && space.rank > 1 && space.size[space.rank - 1] < long_row;
   const int64_t chosen = job.command.choice ? choice_of(job.command).tile : 0;

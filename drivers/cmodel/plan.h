@@ -118,8 +118,9 @@ struct Plan {
   int row_operand = kNone, row_view = kNone;
   int slots = 0;
   bool stores_at = false;
-  bool indexes = false;  // some value is a coordinate
-  int each_cost = 0;     // picoseconds per point, roughly
+  bool indexes = false;    // some value is a coordinate
+  bool addresses = false;  // some address is computed
+  int each_cost = 0;       // picoseconds per point, roughly
   Direct direct;
   std::vector<uint64_t> consts;
   // The same program with compiled loops, for commands with bf16 or f16 operands; null: this plan serves them as well.

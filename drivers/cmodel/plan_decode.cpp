@@ -69,6 +69,7 @@ void Planner::decode(int i) {
       break;
     case NPU_OP_LOAD_AT:
       op.step = Step::kLoadAt;
+      plan_.addresses = true;
       op.view = static_cast<int16_t>(view(View::kOperand, operand));
       break;
     case NPU_OP_STORE:
@@ -78,7 +79,7 @@ void Planner::decode(int i) {
     case NPU_OP_STORE_AT:
       op.step = Step::kStoreAt;
       op.view = static_cast<int16_t>(view(View::kOperand, operand));
-      plan_.stores_at = true;
+      plan_.stores_at = plan_.addresses = true;
       break;
     case NPU_OP_INDEX:
       plan_.indexes = true;

@@ -12,6 +12,7 @@ void Space::set(const Job& job, const Plan& plan, int first, int last, int order
   const int64_t* sizes = job.command.size;
   rank = 0;
   total = 1;
+  inner = 0;
   int order[NPU_MAX_RANK], count = 0;
   for (int d = first; d < last; ++d) {
     total *= sizes[d];
@@ -51,6 +52,18 @@ void Space::widen_tiles(int64_t points) {
   if (longest == rank - 2) return;
   std::swap(size[longest], size[rank - 2]);
   std::swap(stride[longest], stride[rank - 2]);
+}
+
+void Space::fold_columns(int views, int64_t points) {
+  if (rank < 3 || size[rank - 1] * size[rank - 2] >= points) return;
+  inner = size[rank - 1];
+  for (int v = 0; v < views; ++v) {
+    inner_stride[v] = stride[rank - 1][v];
+    apart[v] = stride[rank - 2][v] != inner_stride[v] * inner;
+    if (!apart[v]) stride[rank - 2][v] = inner_stride[v];
+  }
+  --rank;
+  size[rank - 1] *= inner;
 }
 
 void Space::add_offsets(int64_t index, int views, int64_t* out) const {
@@ -101,6 +114,7 @@ void Tiling::at(int64_t index, const int64_t* base, Tile& tile) const {
   const int rank = space_.rank;
   for (int v = 0; v < views_; ++v) tile.offset[v] = base ? base[v] : 0;
   tile.position = index;
+  tile.folded = space_.inner != 0 ? &space_ : nullptr;
   auto step = [&](int d, int64_t coordinate) {
     if (coordinate == 0) return;
     for (int v = 0; v < views_; ++v) tile.offset[v] += coordinate * space_.stride[d][v];

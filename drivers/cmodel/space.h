@@ -14,6 +14,11 @@ struct Space {
   int64_t total = 1;
   int64_t size[NPU_MAX_RANK];
   int64_t stride[NPU_MAX_RANK][kMaxViews];  // in elements, by dimension and view
+  // Not 0: the last dimension is two in one, of which the inner has so many points. Views whose strides do not merge
+  // are `apart`: their stride is that of the outer one.
+  int64_t inner = 0;
+  bool apart[kMaxViews];
+  int64_t inner_stride[kMaxViews];
 
   // Dimensions first .. last of the command. `order_by`: a view whose strides decide the order (outermost first), where
   // the order of points cannot be seen; kNone keeps the command's order.
@@ -21,6 +26,8 @@ struct Space {
   // Where the order of points cannot be seen: if tiles (of the last two dimensions) had fewer than `points` points, the
   // longest of the other dimensions takes the place of the last but one.
   void widen_tiles(int64_t points);
+  // Makes one of the last two dimensions, if that are fewer than `points` points: so that tiles hold several of them.
+  void fold_columns(int views, int64_t points);
   // Adds the offsets of point `index` (in row-major order) to out[0 .. views).
   void add_offsets(int64_t index, int views, int64_t* out) const;
 };
@@ -30,7 +37,8 @@ struct Tile {
   int64_t rows = 1, cols = 1, n = 1;
   const int64_t* row_stride = nullptr;
   const int64_t* col_stride = nullptr;
-  int64_t position = 0;  // in the order of the command: the failure that comes first is reported
+  const Space* folded = nullptr;  // the space, if its last dimension is two in one
+  int64_t position = 0;           // in the order of the command: the failure that comes first is reported
   int64_t offset[kMaxViews];
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "drivers/cmodel/spread.h"
 #include "drivers/cmodel/tile_place.h"
 
 namespace cmodel {
@@ -103,6 +104,29 @@ void fetch(Frame& f, int i, const Op& op, const Place& p, const Tile& t) {
     if (to != slot) convert(slot, to, t.n);
   }
   f.val[i] = {slot, false};
+}
+
+// A tile whose columns are two dimensions, which do not merge for this operand.
+void fetch_apart(Frame& f, int i, const Op& op, const Place& p, const Tile& t) {
+  const Space& space = *t.folded;
+  const int64_t inner = space.inner, outer = t.cols / inner, step = space.inner_stride[op.view];
+  const int64_t rows = p.row_stride == 0 ? 1 : t.rows, bytes = t.cols << p.log_size;
+  char* slot = f.slot(op.slot);
+  char* first = p.operand->dtype == op.dtype ? slot : f.temp(0);
+  for (int64_t r = 0; r < rows; ++r) {
+    const char* from = p.at + (r * p.row_stride) * (int64_t{1} << p.log_size);
+    char* to = first + r * bytes;
+    if (step == 0) {
+      repeat_values(to, from, p.log_size, p.col_stride, outer, inner);
+    } else if (p.col_stride == 0) {
+      collect(*f.k, to, from, p.log_size, 1, inner, 0, step);
+      repeat_row(to, inner << p.log_size, outer);
+    } else {
+      collect(*f.k, to, from, p.log_size, outer, inner, p.col_stride, step);
+    }
+  }
+  if (first != slot) f.k->convert[p.operand->dtype][op.dtype](slot, first, rows * t.cols);
+  f.val[i] = {slot, false, rows == t.rows ? kBoth : kCols};
 }
 
 // Does the whole tile lie inside the operand's allocation?
@@ -216,6 +240,8 @@ void load(Frame& f, int i, const Tile& t) {
   const Op& op = f.plan->ops[i];
   if (op.mask != NPU_NO_VALUE)
     masked_load(f, i, op, t);
+  else if (t.folded && t.folded->apart[op.view])
+    fetch_apart(f, i, op, place(f, op, t), t);
   else
     fetch(f, i, op, place(f, op, t), t);
 }

@@ -38,6 +38,76 @@ const Shape kShapes[] = {{2, 1, 7}, {3, 4, 2}, {2, 3, 12}, {2, 30, 40}, {1, 5, 7
 
 }  // namespace
 
+// Small planes share tiles, whichever of the three directions an operand leaves out or walks backwards.
+TEST(operands_of_small_planes) {
+  struct Sizes {
+    int64_t planes, rows, columns;
+  };
+  for (const Sizes& s : {Sizes{1, 16, 16}, Sizes{70, 16, 16}, Sizes{9, 3, 5}, Sizes{300, 2, 2}, Sizes{5, 20, 25},
+                         Sizes{40, 31, 33}, Sizes{3, 1, 40}})
+    for (int kind = 0; kind < 12; ++kind)
+      for (const int dtype : {NPU_F32, NPU_BF16, NPU_F64}) {
+        const int64_t plane = s.rows * s.columns, n = s.planes * plane;
+        Case k(NPU_MAP, {s.planes, s.rows, s.columns});
+        k.add(k.block(n, NPU_F32), NPU_F32,
+              kind == 11 ? std::vector<int64_t>{1, s.planes, s.planes * s.rows}
+                         : std::vector<int64_t>{plane, s.columns, 1});
+        const auto numbers = [&] {
+          std::vector<unsigned char> bytes;
+          for (const float x : whole_numbers(n, 7)) {
+            uint64_t bits = 0;
+            const double wide = static_cast<double>(x);
+            std::memcpy(&bits, dtype == NPU_F64 ? static_cast<const void*>(&wide) : &x, dtype == NPU_F64 ? 8 : 4);
+            if (dtype == NPU_BF16) bits >>= 16;
+            for (int b = 0; b < npu::dtype_size(dtype); ++b)
+              bytes.push_back(static_cast<unsigned char>(bits >> (8 * b)));
+          }
+          return k.block(bytes);
+        };
+        const std::vector<int64_t> strides[] = {
+            {0, s.columns, 1},  {0, 1, 0},      {s.rows, 1, 0}, {s.columns, 0, 1},      {0, 0, 1},          {1, 0, 0},
+            {plane, 1, s.rows}, {0, 1, s.rows}, {0, 2, 0},      {plane, s.columns, -1}, {s.columns, 0, -1}, {0, 1, 0}};
+        const int64_t first = kind == 8 && 2 * s.rows > n ? -1 : kind == 9 || kind == 10 ? s.columns - 1 : 0;
+        if (first < 0) continue;
+        k.add(numbers(), dtype, strides[kind], first);
+        k.add(k.block(whole_numbers(n, 8)), NPU_F32, {plane, s.columns, 1});
+        for (const char* text : {"program p(out, x, y)\neach:\n  %x = load x : f32\n  %y = load y : f32\n  %m = mul "
+                                 "%x, %y\n  store out, %m\n",
+                                 "program p(out, x, y)\neach:\n  %x = load x : f32\n  %y = load y : f32\n  %m = fma "
+                                 "%x, %y, %y\n  %a = max %m, "
+                                 "%x\n  %b = sub %a, %y\n  store out, %b\n",
+                                 "program p(out, x, y)\neach:\n  %x = load x : f32\n  %y = load x : f32\n  %m = mul "
+                                 "%x, %y\n  store out, %m\n",
+                                 "program p(out, x, y)\neach:\n  %x = load x : i64\n  %y = load y : i64\n  %m = max "
+                                 "%x, %y\n  store out, %m\n"}) {
+          k.with(text);
+          expect(k, std::to_string(s.planes) + " x " + std::to_string(s.rows) + " x " + std::to_string(s.columns) +
+                        ", kind " + std::to_string(kind));
+        }
+      }
+}
+
+TEST(copies_that_turn_dimensions_round) {
+  for (const int64_t rows : {1, 7, 300})
+    for (const int64_t columns : {1, 2, 16, 50, 3000})
+      for (int flips = 0; flips < 16; ++flips)  // of each side, rows and columns
+        for (const int dtype : {NPU_F32, NPU_F64}) {
+          if (rows * columns > 200000) continue;
+          Case k(NPU_COPY, {rows, columns});
+          const auto side = [&](int block, int type, bool turn_rows, bool turn_columns) {
+            k.add(block, type, {turn_rows ? -columns : columns, turn_columns ? -1 : 1},
+                  (turn_rows ? (rows - 1) * columns : 0) + (turn_columns ? columns - 1 : 0));
+          };
+          side(k.block(rows * columns, dtype), dtype, flips & 1, flips & 2);
+          side(k.block(whole_numbers(rows * columns, 4)), NPU_F32, flips & 4, flips & 8);
+          expect(k, std::to_string(rows) + " x " + std::to_string(columns) + ", " + std::to_string(flips));
+        }
+  Case fill(NPU_COPY, {6, 5});
+  fill.add(fill.block(30, NPU_F32), NPU_F32, {-5, -1}, 29);
+  fill.immediate(NPU_F32, 0x40400000);
+  expect(fill, "a fill");
+}
+
 TEST(addresses_of_a_row_and_a_column_part) {
   for (const Shape& s : kShapes)
     for (const char* mask : {"", ", mask %inside", ", mask %ri", ", mask %rj"}) {
