@@ -1,6 +1,7 @@
 """What the allocator says about memory, its limits, and that nothing is lost."""
 
 import gc
+import threading
 
 import pytest
 import torch
@@ -186,3 +187,70 @@ def test_deprecated_names_say_the_new_one():
         assert torch.npu.memory_cached() == torch.npu.memory_reserved()
     with pytest.warns(FutureWarning, match="reset_peak_memory_stats"):
         torch.npu.reset_max_memory_allocated()
+
+
+def test_a_pool_has_memory_of_its_own():
+    torch.npu.empty_cache()
+    pool, mib = torch.npu.MemPool(), 1 << 18
+    outside = torch.zeros(mib, device="npu")
+    with torch.npu.use_mem_pool(pool):
+        assert pool.use_count() == 2
+        inside = torch.ones(3 * mib, device="npu")
+        inner = torch.npu.MemPool()
+        with torch.npu.use_mem_pool(inner):
+            innermost = torch.ones(mib, device="npu")
+        also = torch.ones(mib, device="npu")
+    assert pool.use_count() == 1 and pool.id != inner.id != (0, 0)
+
+    def holds(pool, tensor):
+        return any(s["address"] <= tensor.data_ptr() < s["address"] + s["total_size"] for s in pool.snapshot())
+
+    assert [holds(pool, t) for t in (inside, also, innermost, outside)] == [True, True, False, False]
+    assert holds(inner, innermost) and {s["segment_pool_id"] for s in pool.snapshot()} == {pool.id}
+
+    address = inside.data_ptr()
+    del inside
+    elsewhere = torch.ones(3 * mib, device="npu")
+    assert not holds(pool, elsewhere)
+    torch.npu.empty_cache()
+    with torch.npu.use_mem_pool(pool):
+        again = torch.ones(3 * mib, device="npu")
+    assert again.data_ptr() == address and again.sum().item() == 3 * mib
+
+
+def test_the_memory_of_a_pool_goes_back_with_it():
+    torch.npu.empty_cache()
+    before = torch.npu.memory_reserved()
+    pool = torch.npu.MemPool()
+    with torch.npu.use_mem_pool(pool):
+        kept, freed = torch.ones(1 << 22, device="npu"), torch.ones(1 << 23, device="npu")
+    del freed
+    full = torch.npu.memory_reserved()
+    assert full - before >= 48 << 20
+    del pool
+    assert 16 << 20 <= torch.npu.memory_reserved() - before < 48 << 20
+    assert kept.sum().item() == 1 << 22
+    del kept
+    torch.npu.empty_cache()
+    assert torch.npu.memory_reserved() == before
+
+
+def test_a_pool_is_for_the_thread_that_uses_it():
+    pool, made = torch.npu.MemPool(), []
+    with torch.npu.use_mem_pool(pool):
+        thread = threading.Thread(target=lambda: made.append(torch.ones(1 << 18, device="npu")))
+        thread.start()
+        thread.join()
+    assert pool.snapshot() == []
+
+
+def test_a_graph_can_use_a_pool():
+    pool, x = torch.npu.MemPool(), torch.ones(1 << 18, device="npu")
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph, pool=pool.id):
+        y = x + 1
+    assert pool.use_count() == 2 and pool.snapshot()
+    graph.replay()
+    assert y.sum().item() == 2 << 18
+    with pytest.raises(NotImplementedError, match="expected the default settings"):
+        torch.npu.MemPool(no_split=True)

@@ -344,6 +344,11 @@ void release_pool(c10::DeviceIndex index, caching::PoolId id) {
   g_cores[index]->release_pool(id);
 }
 
+CachingCore& cache_of(c10::DeviceIndex index) {
+  device(index);
+  return *g_cores[index];
+}
+
 std::pair<uint64_t, uint64_t> memory_info(c10::DeviceIndex index) {
   const Device& target = device(index);
   uint64_t free_bytes = 0, total_bytes = 0;

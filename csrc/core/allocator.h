@@ -11,6 +11,10 @@
 
 namespace torch_npu {
 
+namespace caching {
+class CachingCore;
+}
+
 // What c10::GetAllocator(PrivateUse1) returns.
 c10::DeviceAllocator* device_allocator();
 
@@ -38,6 +42,9 @@ std::pair<uint64_t, uint64_t> memory_info(c10::DeviceIndex device);  // {free, t
 void begin_pool(c10::DeviceIndex device, caching::PoolId id, npu_stream* stream);
 void end_pool(c10::DeviceIndex device, npu_stream* stream);
 void release_pool(c10::DeviceIndex device, caching::PoolId id);
+
+// The cache of a device, which it opens: for what has no meaning beyond the cache itself.
+caching::CachingCore& cache_of(c10::DeviceIndex device);
 
 // The process takes no more than this part of the device's memory; 1 is all of it.
 void set_memory_fraction(double fraction, c10::DeviceIndex device);

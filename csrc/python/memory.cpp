@@ -5,6 +5,7 @@
 #include <map>
 
 #include "csrc/core/allocator.h"
+#include "csrc/core/caching/core.h"
 #include "csrc/core/memory_history.h"
 #include "csrc/python/bindings.h"
 
@@ -77,7 +78,7 @@ py::dict segment_dict(const caching::SegmentInfo& segment, c10::DeviceIndex devi
   s["active_size"] = segment.active;
   s["stream"] = reinterpret_cast<uintptr_t>(segment.stream);
   s["segment_type"] = segment.large ? "large" : "small";
-  s["segment_pool_id"] = py::make_tuple(0, 0);
+  s["segment_pool_id"] = segment.pool;
   s["is_expandable"] = segment.expandable;
   s["frames"] = py::list();
   s["blocks"] = blocks;
@@ -166,6 +167,17 @@ void bind_memory(py::module_& m) {
   // torch's own binding waits for the streams with the GIL held.
   m.def("empty_cache", torch::wrap_pybind_function_no_gil([] { empty_cache(); }));
   m.def("memory_snapshot", wrap_pybind_function([] { return snapshot(); }));
+  using caching::PoolId;
+  m.def("hold_pool", wrap_pybind_function([](c10::DeviceIndex device, PoolId id) { cache_of(device).hold_pool(id); }));
+  m.def("drop_pool", torch::wrap_pybind_function_no_gil([](c10::DeviceIndex device, PoolId id) {
+          cache_of(device).release_pool(id);
+          cache_of(device).empty_pool(id);
+        }));
+  m.def("pool_holders",
+        wrap_pybind_function([](c10::DeviceIndex device, PoolId id) { return cache_of(device).holders(id); }));
+  m.def("begin_thread_pool",
+        wrap_pybind_function([](c10::DeviceIndex device, PoolId id) { cache_of(device).begin_thread_pool(id); }));
+  m.def("end_thread_pool", wrap_pybind_function([](c10::DeviceIndex device) { cache_of(device).end_thread_pool(); }));
   m.def("memory_traces", wrap_pybind_function([] { return traces(); }));
   m.def("record_memory_history", wrap_pybind_function(&record_history));
   m.def("stop_memory_history", wrap_pybind_function([] { history::stop(); }));

@@ -35,6 +35,7 @@ from torch_npu.npu.graphs import (
     make_graphed_callables,
 )
 from torch_npu.npu.memory import (
+    MemPool,
     empty_cache,
     get_per_process_memory_fraction,
     host_memory_stats,
@@ -54,6 +55,7 @@ from torch_npu.npu.memory import (
     reset_max_memory_cached,
     reset_peak_memory_stats,
     set_per_process_memory_fraction,
+    use_mem_pool,
 )
 from torch_npu.npu.precision import matmul
 from torch_npu.npu.random import (

@@ -1,6 +1,7 @@
 """Device memory: what is in use, what is cached, limits. The keys and names are torch.cuda's."""
 
 import collections
+import contextlib
 import os
 import pickle
 import sys
@@ -14,6 +15,7 @@ from torch_npu.npu._lazy import _is_in_bad_fork, _lazy_init
 from torch_npu.npu._utils import Device, _get_device_index
 
 __all__ = [
+    "MemPool",
     "empty_cache",
     "get_per_process_memory_fraction",
     "host_memory_stats",
@@ -33,6 +35,7 @@ __all__ = [
     "reset_max_memory_cached",
     "reset_peak_memory_stats",
     "set_per_process_memory_fraction",
+    "use_mem_pool",
 ]
 
 
@@ -147,10 +150,57 @@ def get_per_process_memory_fraction(device: Device = None) -> float:
     return _C.memory_fraction(_index(device))
 
 
-def memory_snapshot() -> list[dict[str, Any]]:
-    """Every segment taken from a device with the blocks in it, in the form of torch.cuda.memory_snapshot."""
+def memory_snapshot(mempool_id: tuple[int, int] | None = None) -> list[dict[str, Any]]:
+    """Every segment taken from a device, or those of one pool, with the blocks in it, in the form of
+    torch.cuda.memory_snapshot."""
     _lazy_init()
-    return _C.memory_snapshot()
+    segments = _C.memory_snapshot()
+    return [s for s in segments if mempool_id is None or s["segment_pool_id"] == tuple(mempool_id)]
+
+
+class MemPool:
+    """Memory of its own, for what is allocated in `use_mem_pool`: nobody else gets it as long as the pool lives.
+
+    When the pool is gone, what no tensor uses goes back to the device at once and the rest with `empty_cache`."""
+
+    def __init__(self, allocator: None = None, use_on_oom: bool = False, no_split: bool = False):
+        if allocator is not None or use_on_oom or no_split:
+            raise NotImplementedError(
+                "MemPool: expected the default settings, got "
+                f"allocator={allocator!r}, use_on_oom={use_on_oom}, no_split={no_split}: leave them out"
+            )
+        self._device = _index(None)
+        self._id = _C.graph_pool_handle()
+        _C.hold_pool(self._device, self._id)
+
+    @property
+    def id(self) -> tuple[int, int]:
+        """Its name, which `torch.npu.graph(pool=...)` takes as well."""
+        return self._id
+
+    def use_count(self) -> int:
+        """How many hold it: this object, graphs, and `use_mem_pool`."""
+        return _C.pool_holders(self._device, self._id)
+
+    def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:
+        """Its segments, as `memory_snapshot` has them. `include_traces` is there for torch.cuda's sake."""
+        return memory_snapshot(self._id)
+
+    def __del__(self):
+        if hasattr(self, "_id") and not sys.is_finalizing() and not _is_in_bad_fork():
+            _C.drop_pool(self._device, self._id)
+
+
+@contextlib.contextmanager
+def use_mem_pool(pool: MemPool, device: Device = None):
+    """What this thread allocates on the device inside comes from the pool and goes back there. Other threads are not
+    concerned, that of a backward pass included. A graph that is captured inside has its own pool."""
+    index = _index(device)
+    _C.begin_thread_pool(index, pool.id)
+    try:
+        yield
+    finally:
+        _C.end_thread_pool(index)
 
 
 _ACTIONS = ("alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map")

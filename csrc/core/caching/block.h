@@ -6,6 +6,7 @@
 #include <set>
 #include <vector>
 
+#include "csrc/core/caching/types.h"
 #include "npu/runtime.h"
 
 namespace torch_npu::caching {
@@ -88,7 +89,8 @@ struct BySize {
 struct StreamPool {
   CachingCore* core = nullptr;
   npu_stream* stream = nullptr;
-  bool is_private = false;              // of a graph's pool
+  bool is_private = false;              // of a private pool
+  PoolId id{};                          // its name
   Block* bins[SizeClass::kCount] = {};  // last freed first
   uint64_t binned_bytes = 0;
   std::set<Block*, BySize> free_blocks[2];  // small, large

@@ -7,7 +7,9 @@
 // of the driver.
 //
 // A private pool is memory that a captured graph refers to by address: what is allocated on a stream between begin_pool
-// and end_pool comes from there and goes back there, and nobody else gets it as long as the pool is held.
+// and end_pool comes from there and goes back there, and nobody else gets it as long as the pool is held. The same
+// holds for what a thread allocates between begin_thread_pool and end_thread_pool; a graph's pool goes before a
+// thread's.
 //
 // Threads: every function may be called from any thread. Blocks belong to the caller between allocate and free.
 #pragma once
@@ -15,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -62,6 +65,12 @@ class CachingCore {
   void begin_pool(PoolId id, npu_stream* stream);
   void end_pool(npu_stream* stream);
   void release_pool(PoolId id);
+  void begin_thread_pool(PoolId id);  // of the calling thread; may be nested
+  void end_thread_pool();
+  void hold_pool(PoolId id);
+  int holders(PoolId id);
+  // Gives back to the driver what no tensor uses of a pool that nobody holds.
+  void empty_pool(PoolId id);
 
   // Gives back to the driver what no tensor uses. Waits for streams whose memory is given back.
   void empty_cache();
@@ -124,6 +133,7 @@ class CachingCore {
   void note_failure(npu_status status, OutOfMemory* why);
   void release_free();
   void release_free(StreamPool& pool);
+  void release_free(PrivatePool& pool);
   void release_segment(Block* whole);
   void unmap_free(Segment* segment);
   void collect_garbage(uint64_t more);
@@ -166,6 +176,8 @@ class CachingCore {
   std::unordered_map<npu_stream*, std::unique_ptr<StreamPool>> pools_;
   std::map<PoolId, PrivatePool> private_pools_;
   std::unordered_map<npu_stream*, PoolId> redirected_;  // between begin_pool and end_pool
+  // Between begin_thread_pool and end_thread_pool. While there are any, last_pool_ is null.
+  std::unordered_map<std::thread::id, std::vector<PoolId>> threads_;
   std::map<npu_addr, Segment*> segments_;
   std::unordered_map<npu_stream*, PendingQueue> pending_;
   std::vector<npu_event*> spare_events_;

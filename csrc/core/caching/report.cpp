@@ -64,6 +64,7 @@ std::vector<SegmentInfo> CachingCore::snapshot() {
         out.back().large = segment->large;
         out.back().expandable = segment->expandable;
         out.back().is_private = segment->pool->is_private;
+        out.back().pool = segment->pool->id;
         in_run = true;
       }
       SegmentInfo& info = out.back();

@@ -168,13 +168,27 @@ void CachingCore::release_free() {
       ++pool;
       continue;
     }
-    std::erase_if(pool->second.of_stream, [&](auto& entry) {
-      release_free(*entry.second);
-      return std::none_of(segments_.begin(), segments_.end(),
-                          [&](const auto& segment) { return segment.second->pool == entry.second.get(); });
-    });
+    release_free(pool->second);
     pool = pool->second.of_stream.empty() ? private_pools_.erase(pool) : std::next(pool);
   }
+  last_pool_ = nullptr;
+}
+
+void CachingCore::release_free(PrivatePool& pool) {
+  std::erase_if(pool.of_stream, [&](auto& entry) {
+    release_free(*entry.second);
+    return std::none_of(segments_.begin(), segments_.end(),
+                        [&](const auto& segment) { return segment.second->pool == entry.second.get(); });
+  });
+}
+
+void CachingCore::empty_pool(PoolId id) {
+  std::lock_guard lock(lock_);
+  wait_for_events();
+  const auto pool = private_pools_.find(id);
+  if (pool == private_pools_.end() || pool->second.holders > 0) return;
+  release_free(pool->second);
+  if (pool->second.of_stream.empty()) private_pools_.erase(pool);
   last_pool_ = nullptr;
 }
 

@@ -60,7 +60,8 @@ struct SegmentInfo {
   npu_stream* stream = nullptr;
   bool large = false;
   bool expandable = false;
-  bool is_private = false;  // of a graph's pool
+  bool is_private = false;  // of a private pool
+  PoolId pool{};            // its name
   std::vector<BlockInfo> blocks;
 };
 
