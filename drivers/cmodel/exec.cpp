@@ -326,7 +326,7 @@ void normalize(Frame& f, int i, const Tile& tile) {
 
 void run_tile(Frame& f, int begin, int end, const Tile& tile) {
   const int64_t n = tile.n;
-  for (int i = begin; i < end; ++i) {
+  for (int i = begin; i < end; i = f.plan->ops[i].next) {
     const Op& op = f.plan->ops[i];
     if (f.hoists && f.fixed[i]) continue;
     switch (op.step) {

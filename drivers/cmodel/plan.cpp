@@ -34,6 +34,10 @@ void Planner::run() {
   find_row_operand();
   find_direct();
   if (plan_.segments.size() == 1 && plan_.direct.kind == Direct::kNot) find_invariants();
+  for (size_t i = in_.size(), next = i; i-- > 0;) {
+    plan_.ops[i].next = static_cast<uint16_t>(next);
+    if (plan_.ops[i].step != Step::kNothing) next = i;
+  }
 }
 
 // Passes over a tile.

@@ -53,6 +53,7 @@ struct Op {
   int16_t store = kNone;  // the store that can take this value straight from the kernel
   uint16_t a = 0, b = 0, c = 0, mask = NPU_NO_VALUE;
   uint16_t d = 0, e = 0;  // kNormalize, kPhilox, kGroup
+  uint16_t next = 0;      // the next instruction that is more than kNothing, or the end
   uint32_t imm = 0;
   // Operands, by bit: a load may hand out a pointer into memory, and a kernel write straight to the memory of `store`,
   // unless that is the memory of one of these.
