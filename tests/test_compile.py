@@ -265,6 +265,26 @@ def test_a_norm_keeps_its_input_for_the_backward_pass():
     assert each.count("store") == 1, norm
 
 
+def test_a_gated_unit_stores_no_silu():
+    """Nor does its gradient compute the sigmoid twice: silu is made of the one that its own gradient uses."""
+
+    class Gated(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gate, self.up = torch.nn.Linear(48, 32, bias=False), torch.nn.Linear(48, 32, bias=False)
+
+        def forward(self, x):
+            return F.silu(self.gate(x)) * self.up(x)
+
+    codes = layers_and_code(Gated(), torch.nn.Linear(32, 48))
+    assert [code.count(" = sigmoid ") for code in codes] == [1, 1]
+    (gated,) = [k for k in codes[0].split("npu_kernel(") if " = sigmoid " in k]
+    assert gated.count("  store ") == 2, gated  # what `up` yields, and the product
+    x = torch.randn(5, 7)
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        check(F.silu, x.to(dtype), kernels=1)
+
+
 def test_functions_are_kept_for_the_backward_pass():
     def gradient(x):
         y = torch.tanh(x * 0.5) * torch.sigmoid(x)

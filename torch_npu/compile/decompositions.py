@@ -51,7 +51,26 @@ def _any(lowered):
     return reduce
 
 
+def _one_node(decomposed):
+    @functools.wraps(decomposed)
+    def compose(x):
+        return NotImplemented if x.device.type == "npu" and x.is_floating_point() else decomposed(x)
+
+    return compose
+
+
+def _silu(x):
+    """By the function that its gradient uses, too: what a gated unit's gradient needs of silu is then computed from the
+    same value, and the forward pass does not have to store it."""
+    dtype = x.get_dtype()
+    wide = lowering.to_dtype(x, torch.float32) if dtype.itemsize < 4 else x
+    product = lowering.lowerings[aten.mul.Tensor](wide, lowering.lowerings[aten.sigmoid.default](wide))
+    return lowering.to_dtype(product, dtype)
+
+
 def register() -> None:
+    decomposition.decompositions[aten.silu.default] = _one_node(decomposition.decompositions[aten.silu.default])
+    lowering.lowerings[aten.silu.default] = _silu
     decompositions.native_batch_norm_helper = _batch_norm(decompositions.native_batch_norm_helper)
     norm = aten.native_layer_norm.default
     decomposition.decompositions[norm] = _layer_norm(decomposition.decompositions[norm])
