@@ -115,3 +115,31 @@ def test_what_cannot_be_captured_runs_and_says_so_once(caplog, replays):
     assert len([r for r in caplog.records if "without capture" in r.message]) == 1
     assert not replays
     assert torch_npu.fallback.report()
+
+
+@pytest.mark.parametrize("how", ["reduce-overhead", "forward alone", "graphed"])
+def test_dropout_of_attention_is_the_same_in_the_gradient(replays, how):
+    """With zero scores and an identity for values the result is what dropout left, which the gradient must repeat."""
+
+    def attention(q, v):
+        return nn.functional.scaled_dot_product_attention(q, q, v, dropout_p=0.5)
+
+    q = torch.zeros(1, 1, 64, 64, device="npu", requires_grad=True)
+    v = torch.eye(64, device="npu")[None, None].requires_grad_()
+    if how == "graphed":
+        function = torch.npu.make_graphed_callables(attention, (q, v))
+    else:
+        function = torch.compile(attention, mode="reduce-overhead")
+    seen = []
+    for number in range(5):
+        out = function(q, v)
+        upstream = torch.randn(1, 1, 64, 64).npu()
+        if how == "forward alone" and number == 3:  # the result is held, so the next forward pass is not replayed
+            function(q, v)
+        (gradient,) = torch.autograd.grad(out, v, upstream)
+        kept = out.detach().cpu().clone()
+        torch.testing.assert_close(gradient.cpu(), kept.mT @ upstream.cpu(), rtol=1e-4, atol=1e-4)
+        seen.append(kept)
+        del out
+    assert all(not torch.equal(a, b) for a, b in zip(seen, seen[1:], strict=False))
+    assert how == "graphed" or len(replays) >= 6

@@ -19,10 +19,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <tuple>
 
 #include "csrc/aten/attention.h"
 #include "csrc/aten/nest.h"
 #include "csrc/aten/reduction.h"
+#include "csrc/core/generator.h"
 
 namespace torch_npu::attention {
 namespace {
@@ -390,8 +392,11 @@ void add_to_bias(const Tensor& grad_bias, const Tensor& scores, const Tile& tile
 }  // namespace
 
 Grads backward(const char* label, const Tensor& grad, const Tensor& query, const Tensor& key, const Tensor& value,
-               const Tensor& out, const Tensor& logsumexp, const Options& options, bool of_bias,
+               const Tensor& out, const Tensor& logsumexp, const Options& given, bool of_bias,
                const Tensor& grad_logsumexp) {
+  Options options = given;
+  if (options.dropout > 0)
+    std::tie(options.seed, options.offset) = drawn_philox(given.seed, given.offset, query.device().index());
   Call call(label, query, key, value, options);
   const Shape& shape = call.shape;
   const Tensor delta = at::empty({shape.batches, shape.heads(), shape.queries}, call.wide);

@@ -10,6 +10,7 @@
 
 #include "csrc/core/capture.h"
 #include "csrc/core/device.h"
+#include "csrc/core/graph_random.h"
 #include "csrc/core/thread_state.h"
 
 namespace torch_npu {
@@ -130,6 +131,11 @@ std::pair<uint64_t, uint64_t> draw_philox(const std::optional<at::Generator>& ge
   }
   std::lock_guard lock(source->mutex_);
   return source->philox_engine_inputs(increment);
+}
+
+std::pair<uint64_t, uint64_t> drawn_philox(uint64_t seed, uint64_t offset, c10::DeviceIndex device) {
+  if (any_capture() && capture_of(current_handle(device))) return {seed, offset};  // replays fill them in
+  return numbers_of(seed, offset);
 }
 
 }  // namespace torch_npu

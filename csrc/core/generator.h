@@ -47,4 +47,7 @@ at::Generator new_generator(c10::DeviceIndex device = -1);
 std::pair<uint64_t, uint64_t> draw_philox(const std::optional<at::Generator>& generator, c10::DeviceIndex device,
                                           uint64_t increment);
 
+// The same numbers again, for a backward pass: what a forward pass drew in a graph (graph_random.h) is known here.
+std::pair<uint64_t, uint64_t> drawn_philox(uint64_t seed, uint64_t offset, c10::DeviceIndex device);
+
 }  // namespace torch_npu

@@ -9,7 +9,7 @@
 
 #include "csrc/core/allocator.h"
 #include "csrc/core/capture.h"
-#include "csrc/core/generator.h"
+#include "csrc/core/graph_random.h"
 #include "csrc/core/internal.h"
 #include "csrc/core/launch.h"
 #include "csrc/core/sanitizer/sanitizer.h"
@@ -32,23 +32,6 @@ struct Node {
   uint64_t size = 0;
 };
 
-// Seed and offset of a command, filled in at each replay.
-struct Draw {
-  size_t param;  // of the seed; the offset is the next
-  size_t source;
-  uint64_t offset;
-};
-
-struct Source {
-  c10::intrusive_ptr<NPUGeneratorImpl> generator;
-  uint64_t drawn = 0;
-};
-
-// What a program sees as seed during a capture, plus the number of the source. Programs take the offset right behind
-// the seed; a parameter that is this number by chance, one in 2^64, would be taken for a seed.
-constexpr uint64_t kStandIn = 0x9d2c5680ca3f4e00;
-constexpr uint64_t kMaxSources = 256;
-
 uint64_t next_number() {
   static std::atomic<uint64_t> last{0};
   return ++last;
@@ -68,12 +51,10 @@ struct Recording {
   std::vector<Node> nodes;
   std::vector<npu_operand> operands;
   std::vector<npu_scalar> params;
-  std::vector<Draw> draws;
-  std::vector<Source> sources;
+  GraphRandom random;
 
   void add(const npu_command& command);
   void finish();
-  void draw_numbers();
   void run(const Device& target, npu_stream* stream, const Node& node);
 };
 
@@ -202,17 +183,7 @@ std::optional<std::pair<uint64_t, uint64_t>> capture_philox(npu_stream* stream, 
   const auto recording = recording_of(stream);
   if (!recording) return std::nullopt;
   std::lock_guard lock(recording->mutex);
-  auto& sources = recording->sources;
-  auto source = std::find_if(sources.begin(), sources.end(),
-                             [&](const Source& other) { return other.generator.get() == generator; });
-  if (source == sources.end()) {
-    TORCH_CHECK(sources.size() < kMaxSources, "expected at most ", kMaxSources, " generators in a graph, got more");
-    sources.push_back({c10::intrusive_ptr<NPUGeneratorImpl>::reclaim_copy(generator)});
-    source = sources.end() - 1;
-  }
-  const uint64_t offset = source->drawn;
-  source->drawn += (increment + 3) / 4 * 4;
-  return std::pair{kStandIn + static_cast<uint64_t>(source - sources.begin()), offset};
+  return recording->random.draw(generator, increment);
 }
 
 void refuse_in_capture(c10::DeviceIndex device, const npu_stream* stream, const char* doing) {
@@ -232,10 +203,7 @@ void Recording::add(const npu_command& command) {
   const size_t first = params.size();
   operands.insert(operands.end(), command.operands, command.operands + command.operand_count);
   params.insert(params.end(), command.params, command.params + command.param_count);
-  for (size_t k = first; k + 1 < params.size(); ++k) {
-    const uint64_t source = params[k].u - kStandIn;
-    if (source < sources.size()) draws.push_back({k, source, params[k + 1].u});
-  }
+  random.look_through(params, first);
 }
 
 // Arrays no longer move: commands can point into them.
@@ -248,19 +216,6 @@ void Recording::finish() {
     node.command.params = param;
     operand += node.command.operand_count;
     param += node.command.param_count;
-  }
-}
-
-void Recording::draw_numbers() {
-  std::vector<std::pair<uint64_t, uint64_t>> starts;
-  for (const Source& source : sources) {
-    std::lock_guard lock(source.generator->mutex_);
-    starts.push_back(source.generator->philox_engine_inputs(source.drawn));
-  }
-  for (const Draw& draw : draws) {
-    const auto [seed, offset] = starts[draw.source];
-    params[draw.param].u = seed;
-    params[draw.param + 1].u = offset + draw.offset;
   }
 }
 
@@ -341,7 +296,7 @@ void Graph::replay() {
               "expected a replay outside of a capture, got one on a stream that is being captured");
   const sanitizer::ReplayScope replaying;  // before the lock: it may need Python's
   std::lock_guard lock(recording.mutex);
-  if (!recording.sources.empty()) recording.draw_numbers();
+  recording.random.fill(recording.params);
   auto& streams = recording.replayed_on;
   if (std::find(streams.begin(), streams.end(), stream) == streams.end()) streams.push_back(stream);
   for (const Node& node : recording.nodes) {

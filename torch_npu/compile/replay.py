@@ -27,11 +27,11 @@ class Recording:
     """One capture: where it reads and writes."""
 
     def __init__(self, call: Callable, inputs: list, fixed: set[int]):
-        if not all(x.device.type == "npu" for x in inputs if isinstance(x, torch.Tensor)):
+        if not all(x.device.type == "npu" or x.dim() == 0 for x in inputs if isinstance(x, torch.Tensor)):
             raise Unfit("an input lies on the CPU")
         static, self.copied = list(inputs), []
         for k, x in enumerate(inputs):
-            if isinstance(x, torch.Tensor) and k not in fixed:
+            if isinstance(x, torch.Tensor) and k not in fixed and x.device.type == "npu":
                 static[k] = torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device=x.device)
                 self.copied.append((k, _unexpanded(static[k])))
         self.addresses = _addresses(inputs, fixed)
@@ -72,7 +72,7 @@ class Replayed:
         self.recordings: dict[tuple, Recording | None] = {}
 
     def __call__(self, inputs: list):
-        key = tuple(x for x in inputs if not isinstance(x, torch.Tensor))
+        key = tuple(_number(x) for x in inputs if not isinstance(x, torch.Tensor) or x.device.type == "cpu")
         if key not in self.recordings:  # the first call runs, which also makes programs and fills caches
             if len(self.recordings) < MAX_RECORDINGS:
                 self.recordings[key] = None
@@ -110,8 +110,16 @@ class Unreplayed(Replayed):
         return self.call(inputs)
 
 
+def _number(x):
+    """A number of the call, which is part of the capture; so are those in tensors without dimensions on the CPU, as the
+    random state that attention hands to its gradient."""
+    return x.item() if isinstance(x, torch.Tensor) and x.dim() == 0 else x
+
+
 def _addresses(inputs: list, fixed: set[int]) -> list[int]:
-    return [inputs[k].data_ptr() for k in fixed if isinstance(inputs[k], torch.Tensor)]
+    return [
+        x.data_ptr() for x in map(inputs.__getitem__, fixed) if isinstance(x, torch.Tensor) and x.device.type == "npu"
+    ]
 
 
 def _unexpanded(x: torch.Tensor) -> torch.Tensor:
