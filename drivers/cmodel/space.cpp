@@ -98,7 +98,7 @@ Tiling::Tiling(const Space& space, int views, int64_t block, bool square, int64_
     // Some view runs along the rows: a tile that is short in both directions touches few cache lines twice.
     cols_ = std::min<int64_t>(cols, 16);
     rows_ = std::min<int64_t>(rows, block / 16);
-  } else if (cols >= long_row) {
+  } else if (cols >= std::min(long_row, block)) {
     cols_ = std::min(cols, block);
   } else {
     cols_ = cols;

@@ -160,6 +160,33 @@ TEST(one_index_for_a_row) {
       }
 }
 
+// Programs that hold many values have small tiles, and rows that are longer are cut.
+TEST(many_values_at_computed_addresses_of_long_rows) {
+  for (const int64_t columns : {500, 512, 600, 1320, 2040, 2048, 3000}) {
+    const int64_t rows = 3, n = rows * columns;
+    std::string text =
+        "program p(at, x, out)\neach:\n  %at = load at : i64\n  %one = const 1 : i64\n  %p0 = add %at, %one\n";
+    const auto number = [](int k) { return std::to_string(k); };
+    for (int k = 1; k < 14; ++k) text += "  %p" + number(k) + " = xor %p" + number(k - 1) + ", %one\n";
+    for (int k = 0; k < 14; ++k) text += "  %x" + number(k) + " = load_at x, %p" + number(k) + " : f64\n";
+    text += "  %s13 = add %x13, %x0\n";
+    for (int k = 12; k >= 0; --k) text += "  %s" + number(k) + " = sub %s" + number(k + 1) + ", %x" + number(k) + "\n";
+    text += "  store out, %s0\n";
+    std::vector<unsigned char> places;
+    std::mt19937 random(5);
+    for (int64_t k = 0; k < n; ++k) {
+      const int64_t at = static_cast<int64_t>(random() % static_cast<uint32_t>(n - 2));
+      for (int b = 0; b < 8; ++b) places.push_back(static_cast<unsigned char>(at >> (8 * b)));
+    }
+    Case k(NPU_MAP, {rows, columns});
+    k.add(k.block(places), NPU_I64, {columns, 1});
+    k.add(k.block(whole_numbers(n, 3)), NPU_F32, {0, 0});
+    k.add(k.block(n + rows, NPU_F32), NPU_F32, {columns + 1, 1});
+    k.with(text.c_str());
+    expect(k, std::to_string(columns) + " columns");
+  }
+}
+
 TEST(scatters_by_several_threads_keep_the_last_store) {
   // Large enough that every thread walks all points; few targets, so that most are stored to many times.
   for (const char* mode : {"", ", add", ", min"}) {
