@@ -453,3 +453,14 @@ def test_explain_says_what_runs_and_what_breaks_a_graph():
     assert found.graphs == 2 and len(found.breaks) == 1
     assert found.compiled.total_bytes == 4 * (8 * 16 + 32 * 16 + 8 * 32) + 4 * (2 * 8 * 32)
     assert "eager:     5 commands" in str(found) and "aten::gelu" in str(found)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("kernel, dynamic", [(2, None), (2, True), (9, None)])
+def test_gradient_of_pooling_without_a_stride(dtype, kernel, dynamic):
+    torch._dynamo.reset()
+    x = torch.randn(2, 3, 18, 18, dtype=dtype, requires_grad=True)
+    torch.nn.functional.max_pool2d(x, kernel).square().sum().backward()
+    given = x.detach().npu().requires_grad_()
+    torch.compile(lambda t: torch.nn.functional.max_pool2d(t, kernel).square().sum(), dynamic=dynamic)(given).backward()
+    torch.testing.assert_close(given.grad.cpu(), x.grad)

@@ -143,3 +143,54 @@ def test_dropout_of_attention_is_the_same_in_the_gradient(replays, how):
         del out
     assert all(not torch.equal(a, b) for a, b in zip(seen, seen[1:], strict=False))
     assert how == "graphed" or len(replays) >= 6
+
+
+def test_what_runs_on_the_cpu_runs_every_time(replays):
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+            self.n = torch.zeros(())
+
+        def forward(self, x):
+            self.n.add_(1)
+            return self.linear(x), self.n * 2
+
+    model = Counts()
+    model.linear.npu()
+    compiled = torch.compile(model, mode="reduce-overhead")
+    x = torch.ones(2, 4, device="npu")
+    seen = []
+    for _ in range(6):
+        _, twice = compiled(x)
+        seen.append(twice.item())
+        twice.add_(100)
+    assert seen == [2, 4, 6, 8, 10, 12] and model.n.item() == 6
+
+
+def test_numbers_on_the_cpu_are_part_of_a_capture(replays):
+    compiled = torch.compile(lambda x, s: x / s, mode="reduce-overhead")
+    x = torch.ones(3, device="npu")
+    for value in (2.0, 2.0, 2.0, 4.0, 4.0, 4.0, 0.0, 0.0, 0.0, -0.0, -0.0, -0.0):
+        assert torch.equal(compiled(x, torch.tensor(value)).cpu(), torch.ones(3) / torch.tensor(value))
+    assert replays
+
+
+def test_a_held_result_outlives_its_capture():
+    weight = torch.zeros(1, 1, 64, 64, device="npu")
+    attend = torch.compile(
+        lambda v: nn.functional.scaled_dot_product_attention(weight, weight, v, dropout_p=0.5), mode="reduce-overhead"
+    )
+    v = torch.eye(64, device="npu")[None, None].requires_grad_()
+    for _ in range(3):
+        attend(v).sum().backward()
+    held = attend(v)
+    kept = held.detach().cpu().clone()
+    for _ in range(4):
+        weight.data = torch.zeros(1, 1, 64, 64, device="npu")
+        attend(v)
+    torch._dynamo.reset()
+    del attend
+    upstream = torch.randn(1, 1, 64, 64)
+    (gradient,) = torch.autograd.grad(held, v, upstream.npu())
+    torch.testing.assert_close(gradient.cpu(), kept.mT @ upstream, rtol=1e-4, atol=1e-4)

@@ -69,6 +69,29 @@ def test_autocast(attention):
     torch.testing.assert_close(out.float().cpu(), expected, rtol=5e-2, atol=5e-2)
 
 
+def test_gradient_in_autocast(attention):
+    q, k, v = (heads(1, 2, 32, grad=True) for _ in "qkv")
+    dense(q, k, v, window=False)[0].sum().backward()
+    given = [t.detach().npu().requires_grad_() for t in (q, k, v)]
+    with torch.autocast("npu", torch.bfloat16):
+        attention(*given).sum().backward()
+    torch.testing.assert_close(given[2].grad.cpu(), v.grad, rtol=5e-2, atol=5e-2)
+
+
+def test_conditions_in_autocast():
+    torch._dynamo.reset()
+    weight = torch.randn(8, 8)
+    x = torch.randn(4, 8)
+
+    def choose(x, weight):
+        return torch.cond(x.sum() > 0, lambda a: a @ weight, lambda a: (a @ weight) * 2, (x,))
+
+    with torch.autocast("npu", torch.bfloat16):
+        out = torch.compile(choose)(x.npu(), weight.npu())
+    assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(out.float().cpu(), choose(x, weight), rtol=5e-2, atol=5e-2)
+
+
 def test_compiled_for_any_length_without_fallback():
     torch._dynamo.reset()
     torch_npu.fallback.reset()

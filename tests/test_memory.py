@@ -254,3 +254,10 @@ def test_a_graph_can_use_a_pool():
     assert y.sum().item() == 2 << 18
     with pytest.raises(NotImplementedError, match="expected the default settings"):
         torch.npu.MemPool(no_split=True)
+
+
+def test_a_pool_belongs_to_its_device():
+    pool = torch.npu.MemPool()
+    with pytest.raises(ValueError, match="expected the pool's device, npu:0, got npu:1"):
+        with torch.npu.use_mem_pool(pool, device=1):
+            pass

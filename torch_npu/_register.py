@@ -20,6 +20,22 @@ def register() -> None:
         torch.utils.generate_methods_for_privateuse1_backend(
             for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
         )
+    _pass_autocast()
     _dlpack.patch()
     _printing.patch()
     _hooks.install()
+
+
+def _pass_autocast() -> None:
+    """Operators that take functions (torch.cond, flex_attention's gradient) pass the autocast of devices that torch
+    knows by name; in that of npu they would be missing a kernel."""
+    from torch._C import DispatchKey
+    from torch._ops import _HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS as passed
+    from torch._ops import _higher_order_ops as known
+
+    if DispatchKey.AutocastPrivateUse1 in passed:
+        return
+    passed.append(DispatchKey.AutocastPrivateUse1)
+    for operator in known.values():
+        if DispatchKey.AutocastPrivateUse1 not in operator.py_kernels:
+            operator.fallthrough(DispatchKey.AutocastPrivateUse1)

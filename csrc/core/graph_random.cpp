@@ -25,16 +25,17 @@ std::pair<uint64_t, uint64_t> start_of(uint64_t stand_in) {
   std::lock_guard lock(starts().mutex);
   const auto found = starts().all.find(stand_in);
   TORCH_CHECK(found != starts().all.end() && found->second,
-              "expected a replay of the graph whose random numbers are used, got ",
-              found == starts().all.end() ? "a graph that is gone" : "none yet");
+              "expected a replay of the graph whose random numbers are used, got none yet");
   return *found->second;
 }
 
 }  // namespace
 
 GraphRandom::~GraphRandom() {
+  // What was drawn may still wait for its backward pass; 40 bytes are kept for it.
   std::lock_guard lock(starts().mutex);
-  for (const Source& source : sources_) starts().all.erase(source.stand_in);
+  for (const Source& source : sources_)
+    if (const auto found = starts().all.find(source.stand_in); !found->second) starts().all.erase(found);
 }
 
 std::pair<uint64_t, uint64_t> GraphRandom::draw(NPUGeneratorImpl* generator, uint64_t increment) {

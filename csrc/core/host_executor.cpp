@@ -105,6 +105,7 @@ class SecondDriver {
   struct Copies {
     Copies(SecondDriver& owner, std::vector<HostImage>& images) : owner(owner), images(images) {}
     ~Copies() {
+      owner.api_->stream_synchronize(owner.stream_);  // after a failure copies may still be under way
       for (const npu_addr a : addr) owner.api_->memory_free(owner.device_, a);
     }
     npu_status bring() {

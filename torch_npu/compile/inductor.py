@@ -173,10 +173,13 @@ def _until_carried(codegen_and_compile):
         with config.patch({**SETTINGS, **ahead}):
             while True:
                 try:
-                    return codegen_and_compile(self, graph, example_inputs, inputs_to_check, graph_kwargs)
+                    compiled = codegen_and_compile(self, graph, example_inputs, inputs_to_check, graph_kwargs)
                 except Exception as error:
                     if not left_to_aten.retry_without(error):
                         raise
+                else:
+                    replay.note_what_runs_on_cpu(graph, compiled)
+                    return compiled
 
     return compile
 

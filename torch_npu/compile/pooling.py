@@ -38,16 +38,20 @@ def _leave(decomposed):
 
 def _with_positions(lowered, left):
     def pool(x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+        def leave():
+            step = _pair(stride) if stride else []
+            return left(x, _pair(kernel_size), step, _pair(padding), _pair(dilation), ceil_mode)
+
         if not any(user.args[1] == 1 for user in V.graph.current_node.users):
             return lowered(x, kernel_size, stride, padding, dilation, ceil_mode)
         out = V.graph.current_node.meta["val"][0].shape
         sizes = [*x.get_size()[-2:], *out[-2:]]
         kernel, known = _pair(kernel_size), all(isinstance(s, (int, sympy.Integer)) for s in sizes)
         if not known or x.get_dtype() != torch.float32 or _pair(dilation) != [1, 1] or math.prod(kernel) > MOST_PLACES:
-            return left(x, kernel_size, stride, padding, dilation, ceil_mode)
+            return leave()
         height, width, *window = map(int, sizes)
         if height * width >= MOST_POSITION:
-            return left(x, kernel_size, stride, padding, dilation, ceil_mode)
+            return leave()
         step = _pair(stride) if stride else kernel
         return _pool(x, (height, width), window, kernel, step, _pair(padding))
 

@@ -5,6 +5,7 @@ replay; else, and whenever else a capture does not fit the call, the graph simpl
 
 import functools
 import logging
+import operator
 from collections.abc import Callable
 
 import torch
@@ -14,6 +15,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch_npu import _C
 
 log = logging.getLogger(__name__)
+aten = torch.ops.aten
 
 MAX_RECORDINGS = 32  # of one compiled graph, for different sizes
 PATIENCE = 2  # the graph is captured again at the second call in a row with other static addresses
@@ -55,6 +57,8 @@ class Recording:
         for y, given in self.outputs:
             if given is not None:
                 y = inputs[given]
+            elif isinstance(y, torch.Tensor) and y.device.type == "cpu":
+                y = y.clone()
             elif isinstance(y, torch.Tensor):
                 y = _C.alias(y)
                 self.living.append(StorageWeakRef(y.untyped_storage()))
@@ -72,7 +76,7 @@ class Replayed:
         self.recordings: dict[tuple, Recording | None] = {}
 
     def __call__(self, inputs: list):
-        key = tuple(_number(x) for x in inputs if not isinstance(x, torch.Tensor) or x.device.type == "cpu")
+        key = tuple(map(_number, inputs))
         if key not in self.recordings:  # the first call runs, which also makes programs and fills caches
             if len(self.recordings) < MAX_RECORDINGS:
                 self.recordings[key] = None
@@ -112,8 +116,25 @@ class Unreplayed(Replayed):
 
 def _number(x):
     """A number of the call, which is part of the capture; so are those in tensors without dimensions on the CPU, as the
-    random state that attention hands to its gradient."""
-    return x.item() if isinstance(x, torch.Tensor) and x.dim() == 0 else x
+    random state that attention hands to its gradient. -0.0 is another number than 0.0."""
+    if not isinstance(x, torch.Tensor):
+        return x
+    return repr(x.item()) if x.dim() == 0 and x.device.type == "cpu" else None
+
+
+_ON_CPU = "npu_computes_on_cpu"
+_CONSTANTS = (aten.full.default, aten.scalar_tensor.default, aten.lift_fresh_copy.default)
+
+
+def note_what_runs_on_cpu(graph: torch.fx.GraphModule, compiled) -> None:
+    """A capture would run it once and never again. Marks the compiled graph, which Inductor's cache keeps as it is."""
+    for node in graph.graph.nodes:
+        if node.op != "call_function" or node.target in (operator.getitem, *_CONSTANTS):
+            continue
+        made = [v for v in torch.utils._pytree.tree_leaves(node.meta.get("val")) if isinstance(v, torch.Tensor)]
+        if made and all(v.device.type == "cpu" for v in made):
+            setattr(compiled, _ON_CPU, True)
+            return
 
 
 def _addresses(inputs: list, fixed: set[int]) -> list[int]:
@@ -147,6 +168,9 @@ def install() -> None:
         wanted = graph_kwargs.get("cudagraphs")
         if not wanted or "npu" not in self.device_types:
             return finish(self, example_inputs, constants, graph_kwargs)
+        if getattr(self, _ON_CPU, False):
+            log.warning("a compiled graph runs without capture: part of it runs on the CPU")
+            return finish(self, example_inputs, constants, {**graph_kwargs, "cudagraphs": utils.BoxedBool(False)})
         # A box of our own: the given one is shared with the backward pass.
         finish(self, example_inputs, constants, {**graph_kwargs, "cudagraphs": utils.BoxedBool(False)})
         fixed = set(self.fx_kwargs.get("static_input_idxs") or ()) | set(self.mutated_input_idxs)

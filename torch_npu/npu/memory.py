@@ -195,7 +195,9 @@ class MemPool:
 def use_mem_pool(pool: MemPool, device: Device = None):
     """What this thread allocates on the device inside comes from the pool and goes back there. Other threads are not
     concerned, that of a backward pass included. A graph that is captured inside has its own pool."""
-    index = _index(device)
+    index = pool._device if device is None else _index(device)
+    if index != pool._device:
+        raise ValueError(f"expected the pool's device, npu:{pool._device}, got npu:{index}")
     _C.begin_thread_pool(index, pool.id)
     try:
         yield
