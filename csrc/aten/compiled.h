@@ -47,7 +47,8 @@ class CompiledKernel {
   const char* name() const { return command_.label; }
 
   // One command on the current stream of the tensors' device. A CPU tensor without dimensions travels as an immediate.
-  // Where the driver refuses, it runs on the host (core/host_executor.h) and the fallback report counts "compiled::<name>".
+  // Where the driver refuses, it runs on the host (core/host_executor.h) and the fallback report counts
+  // "compiled::<name>".
   void run(const at::Tensor* const* tensors, const npu_scalar* numbers) const;
 
   // Choices (npu_driver::choices), for whoever measures. `choice` goes into every later command; 0: the driver decides.
