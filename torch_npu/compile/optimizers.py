@@ -5,6 +5,7 @@ it the counts lie on the CPU, and every compiled step has a part in C++ that a c
 
 import functools
 
+import torch
 from torch._dynamo.variables.optimizer import OptimizerVariable
 
 
@@ -21,3 +22,20 @@ def _capturable_on_npu(set_capturable):
 
 
 OptimizerVariable._set_capturable = _capturable_on_npu(OptimizerVariable._set_capturable)
+
+
+def _counts_on_npu(move_step_if_cpu):
+    """Of an optimizer that has made eager steps Dynamo moves "step" alone; NAdam has another number beside it."""
+
+    @functools.wraps(move_step_if_cpu)
+    def move(self):
+        for parameter, state in self.value.state.items():
+            for name, value in state.items():
+                if parameter.device.type == "npu" and isinstance(value, torch.Tensor) and value.is_cpu:
+                    state[name] = value.to(parameter.device)
+        return move_step_if_cpu(self)
+
+    return move
+
+
+OptimizerVariable.move_step_if_cpu = _counts_on_npu(OptimizerVariable.move_step_if_cpu)
