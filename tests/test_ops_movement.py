@@ -136,14 +136,28 @@ def test_max_pooling_takes_the_first_of_equals_and_the_last_nan(dtype):
             (lambda x: F.adaptive_max_pool2d(x, (5, 1), return_indices=True), plane),
             (lambda x: F.adaptive_max_pool3d(x, (2, 5, 4), return_indices=True), x),
         ]
-    samples = torch.rand(2, 3, 2, dtype=dtype) if dtype in (torch.float32, torch.float64) else None
-    if samples is not None:
+        samples = torch.rand(2, 3, 2, dtype=dtype)
         fractional = F.fractional_max_pool2d_with_indices
         pools.append((lambda x: fractional(x, 3, 4, _random_samples=samples.to(x.device)), plane))
     for pool, data in pools:
         got, want = pool(data.npu()), pool(data)
         torch.testing.assert_close(got[0].cpu(), want[0], equal_nan=True, rtol=0, atol=0)
         assert torch.equal(got[1].cpu(), want[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_fractional_pooling_takes_the_windows_of_the_cpu(dtype):
+    """Where they begin is rounded in the type of the samples, step by step."""
+    generator = torch.Generator().manual_seed(1)
+    pools = {
+        F.fractional_max_pool2d_with_indices: ((23, 31), (9, 13)),
+        F.fractional_max_pool3d_with_indices: ((7, 9, 11), (4, 5, 7)),
+    }
+    for pool, (sizes, output) in pools.items():
+        x = torch.rand(40, 20, *sizes, generator=generator).to(dtype)
+        samples = torch.rand(40, 20, len(sizes), generator=generator).to(dtype)
+        got, want = (pool(x.to(d), 2, output, _random_samples=samples.to(d)) for d in ("npu", "cpu"))
+        assert torch.equal(got[0].cpu(), want[0]) and torch.equal(got[1].cpu(), want[1])
 
 
 def test_channels_last_stays_channels_last():

@@ -113,8 +113,9 @@ Tensor max_unpool3d(const Tensor& self, const Tensor& indices, IntArrayRef outpu
 // ---- fractional pooling
 
 // REDUCE over [batch, channel, output..., window...]. Dimension d of the output starts its windows at
-// int((o + sample) * alpha) - int(sample * alpha), the last one at the end of the input.
-std::string fractional_text(int64_t n, npu_dtype compute) {
+// int((o + sample) * alpha) - int(sample * alpha), the last one at the end of the input. As in PyTorch every step of
+// that has the type of the samples: in BF16 the rounding moves windows.
+std::string fractional_text(int64_t n, npu_dtype type) {
   std::string operands = "out, places, x", params;
   for (int64_t d = 0; d < n; ++d) {
     operands += ", sample" + std::to_string(d);
@@ -128,12 +129,15 @@ std::string fractional_text(int64_t n, npu_dtype compute) {
     text += replace_all(replace_all(replace_all(R"(
   %o{d} = index {out}
   %k{d} = index {window}
-  %of{d} = cast %o{d} : $t
+  %of{d} = cast %o{d} via {type} : $t
   %s{d} = load sample{d} : $t
   %alpha{d} = param alpha{d} : $t
-  %os{d} = add %of{d}, %s{d}
-  %osa{d} = mul %os{d}, %alpha{d}
-  %sa{d} = mul %s{d}, %alpha{d}
+  %os_{d} = add %of{d}, %s{d}
+  %os{d} = cast %os_{d} via {type} : $t
+  %osa_{d} = mul %os{d}, %alpha{d}
+  %osa{d} = cast %osa_{d} via {type} : $t
+  %sa_{d} = mul %s{d}, %alpha{d}
+  %sa{d} = cast %sa_{d} via {type} : $t
   %u{d} = cast %osa{d} : i64
   %v{d} = cast %sa{d} : i64
   %uv{d} = sub %u{d}, %v{d}
@@ -158,16 +162,24 @@ std::string fractional_text(int64_t n, npu_dtype compute) {
     address = (d ? "%as" : "%a") + id;
     place = (d ? "%ps" : "%p") + id;
   }
-  return text + "  %x = load_at x, " + address + " : $t\n" + largest_lines(place, compute, "") +
-         "  store out, %value\n  store places, %place\n";
+  return replace_all(text, "{type}", npu::dtype_name(type)) + "  %x = load_at x, " + address + " : $t\n" +
+         largest_lines(place, compute_dtype(type), "") + "  store out, %value\n  store places, %place\n";
 }
 
 KernelFamily f_fractional;
 
+// What the output's windows lie apart, rounded as PyTorch does.
+double apart(int64_t free, int64_t count, at::ScalarType type) {
+  if (count < 2) return 0;
+  return AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, type, "fractional_max_pool", [&] {
+    return static_cast<double>(static_cast<scalar_t>(free) / static_cast<scalar_t>(count - 1));
+  });
+}
+
 void fractional_pool(const char* label, const Tensor& out, const Tensor& indices, const Tensor& self,
                      IntArrayRef window, const Tensor& samples) {
   const int64_t n = static_cast<int64_t>(window.size());
-  const npu_dtype compute = compute_dtype(numeric_dtype(self.scalar_type(), label));
+  const npu_dtype type = numeric_dtype(self.scalar_type(), label);
   if (out.numel() == 0) {
     return;
   }
@@ -197,10 +209,10 @@ void fractional_pool(const char* label, const Tensor& out, const Tensor& indices
   for (int64_t d = 0; d < n; ++d) {
     const int64_t free = x.size(2 + d) - window[d], count = result.size(2 + d);
     nest.integer(free).integer(count - 1);
-    nest.number(count > 1 ? static_cast<double>(free) / static_cast<double>(count - 1) : 0);
+    nest.number(apart(free, count, self.scalar_type()));
     nest.integer(x.stride(2 + d)).integer(planes[d]);
   }
-  nest.run(f_fractional.get(n, compute, [&] { return fractional_text(n, compute); }));
+  nest.run(f_fractional.get(n * 16 + type, compute_dtype(type), [&] { return fractional_text(n, type); }));
 }
 
 void launch_fractional2d(const Tensor& out, const Tensor& indices, const Tensor& self, IntArrayRef window, IntArrayRef,
