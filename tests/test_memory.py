@@ -244,6 +244,19 @@ def test_a_pool_is_for_the_thread_that_uses_it():
     assert pool.snapshot() == []
 
 
+def test_a_pool_can_be_left_on_another_thread():
+    outer, inner = torch.npu.MemPool(), torch.npu.MemPool()
+    use = torch.npu.use_mem_pool(inner)
+    thread = threading.Thread(target=use.__enter__)
+    thread.start()
+    with torch.npu.use_mem_pool(outer):
+        thread.join()
+        use.__exit__(None, None, None)
+        kept = torch.ones(1 << 18, device="npu")
+    assert outer.snapshot() and not inner.snapshot() and kept.device.type == "npu"
+    assert (outer.use_count(), inner.use_count()) == (1, 1)
+
+
 def test_a_graph_can_use_a_pool():
     pool, x = torch.npu.MemPool(), torch.ones(1 << 18, device="npu")
     graph = torch.npu.NPUGraph()

@@ -175,9 +175,11 @@ void bind_memory(py::module_& m) {
         }));
   m.def("pool_holders",
         wrap_pybind_function([](c10::DeviceIndex device, PoolId id) { return cache_of(device).holders(id); }));
-  m.def("begin_thread_pool",
-        wrap_pybind_function([](c10::DeviceIndex device, PoolId id) { cache_of(device).begin_thread_pool(id); }));
-  m.def("end_thread_pool", wrap_pybind_function([](c10::DeviceIndex device) { cache_of(device).end_thread_pool(); }));
+  m.def("begin_thread_pool", wrap_pybind_function([](c10::DeviceIndex device, PoolId id) {
+          return cache_of(device).begin_thread_pool(id);
+        }));
+  m.def("end_thread_pool",
+        wrap_pybind_function([](c10::DeviceIndex device, uint64_t use) { cache_of(device).end_thread_pool(use); }));
   m.def("memory_traces", wrap_pybind_function([] { return traces(); }));
   m.def("record_memory_history", wrap_pybind_function(&record_history));
   m.def("stop_memory_history", wrap_pybind_function([] { history::stop(); }));

@@ -198,11 +198,11 @@ def use_mem_pool(pool: MemPool, device: Device = None):
     index = pool._device if device is None else _index(device)
     if index != pool._device:
         raise ValueError(f"expected the pool's device, npu:{pool._device}, got npu:{index}")
-    _C.begin_thread_pool(index, pool.id)
+    use = _C.begin_thread_pool(index, pool.id)
     try:
         yield
     finally:
-        _C.end_thread_pool(index)
+        _C.end_thread_pool(index, use)
 
 
 _ACTIONS = ("alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map")

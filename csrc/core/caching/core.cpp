@@ -17,26 +17,6 @@ CachingCore::~CachingCore() {
   for (Block* block : spare_blocks_) delete block;
 }
 
-StreamPool& CachingCore::find_pool(npu_stream* stream) {
-  const PoolId* id = nullptr;
-  if (const auto to = redirected_.find(stream); to != redirected_.end()) {
-    id = &to->second;
-  } else if (!threads_.empty()) {
-    const auto own = threads_.find(std::this_thread::get_id());
-    if (own != threads_.end()) id = &own->second.back();
-  }
-  auto& pool = id ? private_pools_.at(*id).of_stream[stream] : pools_[stream];
-  if (!pool) {
-    pool = std::make_unique<StreamPool>();
-    pool->core = this;
-    pool->stream = stream;
-    pool->is_private = id != nullptr;
-    if (id) pool->id = *id;
-  }
-  last_pool_ = threads_.empty() ? pool.get() : nullptr;
-  return *pool;
-}
-
 Block* CachingCore::new_block(StreamPool& pool, Segment* segment, npu_addr addr, uint64_t size) {
   Block* block;
   if (spare_blocks_.empty()) {
@@ -227,51 +207,6 @@ bool CachingCore::has_segment_at(npu_addr addr) {
   std::lock_guard lock(lock_);
   auto after = segments_.upper_bound(addr);
   return after != segments_.begin() && addr < std::prev(after)->second->addr + std::prev(after)->second->size;
-}
-
-void CachingCore::begin_pool(PoolId id, npu_stream* stream) {
-  std::lock_guard lock(lock_);
-  ++private_pools_[id].holders;
-  redirected_[stream] = id;
-  last_pool_ = nullptr;
-}
-
-void CachingCore::end_pool(npu_stream* stream) {
-  std::lock_guard lock(lock_);
-  redirected_.erase(stream);
-  last_pool_ = nullptr;
-}
-
-void CachingCore::release_pool(PoolId id) {
-  std::lock_guard lock(lock_);
-  --private_pools_.at(id).holders;
-}
-
-void CachingCore::begin_thread_pool(PoolId id) {
-  std::lock_guard lock(lock_);
-  ++private_pools_[id].holders;
-  threads_[std::this_thread::get_id()].push_back(id);
-  last_pool_ = nullptr;
-}
-
-void CachingCore::end_thread_pool() {
-  std::lock_guard lock(lock_);
-  const auto own = threads_.find(std::this_thread::get_id());
-  if (own == threads_.end()) return;
-  --private_pools_.at(own->second.back()).holders;
-  own->second.pop_back();
-  if (own->second.empty()) threads_.erase(own);
-}
-
-void CachingCore::hold_pool(PoolId id) {
-  std::lock_guard lock(lock_);
-  ++private_pools_[id].holders;
-}
-
-int CachingCore::holders(PoolId id) {
-  std::lock_guard lock(lock_);
-  const auto pool = private_pools_.find(id);
-  return pool == private_pools_.end() ? 0 : pool->second.holders;
 }
 
 void CachingCore::set_limit(uint64_t bytes) {

@@ -65,8 +65,11 @@ class CachingCore {
   void begin_pool(PoolId id, npu_stream* stream);
   void end_pool(npu_stream* stream);
   void release_pool(PoolId id);
-  void begin_thread_pool(PoolId id);  // of the calling thread; may be nested
-  void end_thread_pool();
+  // Requests of the calling thread; may be nested. Gives the number that end_thread_pool takes, on any thread. What a
+  // thread has not ended when it ends itself, ends with it.
+  uint64_t begin_thread_pool(PoolId id);
+  void end_thread_pool(uint64_t use);
+  void forget_thread();  // ends all of the calling thread
   void hold_pool(PoolId id);
   int holders(PoolId id);
   // Gives back to the driver what no tensor uses of a pool that nobody holds.
@@ -108,6 +111,14 @@ class CachingCore {
     int holders = 0;
     std::unordered_map<npu_stream*, std::unique_ptr<StreamPool>> of_stream;
   };
+
+  struct ThreadUse {
+    uint64_t number;
+    std::thread::id thread;
+    PoolId pool;
+  };
+  template <class Ends>
+  void end_uses(Ends ends);  // those of which `ends` is true
 
   // core.cpp: blocks
   Block* allocate_slow(StreamPool& pool, uint64_t size, OutOfMemory* why);
@@ -177,7 +188,9 @@ class CachingCore {
   std::map<PoolId, PrivatePool> private_pools_;
   std::unordered_map<npu_stream*, PoolId> redirected_;  // between begin_pool and end_pool
   // Between begin_thread_pool and end_thread_pool. While there are any, last_pool_ is null.
-  std::unordered_map<std::thread::id, std::vector<PoolId>> threads_;
+  std::vector<ThreadUse> thread_uses_;
+  uint64_t last_use_ = 0;
+  const std::shared_ptr<CachingCore*> alive_ = std::make_shared<CachingCore*>(this);  // for threads that end later
   std::map<npu_addr, Segment*> segments_;
   std::unordered_map<npu_stream*, PendingQueue> pending_;
   std::vector<npu_event*> spare_events_;

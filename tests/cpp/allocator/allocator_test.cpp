@@ -262,6 +262,47 @@ void a_private_pool_keeps_its_memory_while_it_is_held() {
   f.core.free(outside);
 }
 
+void a_thread_that_ends_in_a_pool_leaves_it() {
+  Fixture f;
+  const PoolId pool{1, 0};
+  Block* block = nullptr;
+  std::thread([&] {
+    f.core.begin_thread_pool(pool);
+    f.core.begin_thread_pool(pool);
+    block = f.get(4096);
+  }).join();
+  EXPECT(block->pool->is_private && f.core.holders(pool) == 0);
+  f.core.free(block);
+  for (int k = 0; k < 8; ++k) {  // one of them has the first one's number
+    std::thread([&] { block = f.get(4096); }).join();
+    EXPECT(!block->pool->is_private);
+    f.core.free(block);
+  }
+}
+
+void a_use_of_a_pool_can_end_on_another_thread() {
+  Fixture f;
+  const PoolId here{1, 0}, there{2, 0};
+  const uint64_t first = f.core.begin_thread_pool(here);
+  std::thread([&] {
+    f.core.begin_thread_pool(there);
+    f.core.end_thread_pool(first);
+    Block* block = f.get(4096);
+    EXPECT(block->pool->id == there);
+    f.core.free(block);
+  }).join();
+  Block* block = f.get(4096);
+  EXPECT(!block->pool->is_private && f.core.holders(here) == 0);
+  f.core.free(block);
+}
+
+void a_core_can_end_before_a_thread_that_used_its_pools() {
+  std::thread([] {
+    Fixture f;
+    f.core.begin_thread_pool({1, 0});
+  }).join();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -285,6 +326,9 @@ int main(int argc, char** argv) {
   RUN(expandable_segments_grow_in_place());
   RUN(statistics_can_be_reset());
   RUN(a_private_pool_keeps_its_memory_while_it_is_held());
+  RUN(a_thread_that_ends_in_a_pool_leaves_it());
+  RUN(a_use_of_a_pool_can_end_on_another_thread());
+  RUN(a_core_can_end_before_a_thread_that_used_its_pools());
   RUN(random_sequences_lose_nothing(false));
   RUN(random_sequences_lose_nothing(true));
   for (int k = 1; k < argc; ++k) run(argv[k], [&] { random_sequences_on(argv[k]); });
