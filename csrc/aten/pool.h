@@ -26,6 +26,11 @@ void average_pool(const Pool& pool, Average kind, int64_t divisor, const at::Ten
 void average_pool_backward(const Pool& pool, Average kind, int64_t divisor, const at::Tensor& grad,
                            const at::Tensor& out);
 
+// The texts of these (pool_programs.cpp). `masked`: a window can reach beyond the input.
+std::string max_program(const Pool& pool, bool masked, npu_dtype compute);
+std::string average_program(const Pool& pool, Average kind, bool masked);
+std::string average_backward_program(const Pool& pool, Average kind);
+
 // The end of an each segment and the start of a row segment: %value is the largest %x of the row and %place its
 // `place`, -1 if there is none. As in PyTorch the first of equal numbers wins, but the last of several NaNs: the fold
 // takes the lowest place, so a NaN's is mirrored (p counts as -1 - p).

@@ -1,16 +1,11 @@
-#include <ATen/ops/empty.h>
-
-#include <algorithm>
-#include <bit>
-
 #include "csrc/aten/pool.h"
 
 namespace torch_npu {
 namespace {
 
 // Every program has these parameters for each dimension; %-names below use {d}.
-constexpr int kPerDimension = 8;
 const char* const kParameters = "stride{d}, pad{d}, dilation{d}, kernel{d}, in{d}, out{d}, step{d}, bits{d}";
+static_assert(3 * 8 + 1 <= NPU_MAX_PARAMS);
 
 std::string header(const std::string& operands, int64_t n) {
   std::string names;
@@ -210,128 +205,10 @@ std::string begin(const Pool& pool, bool forward, bool masked) {
          (masked ? chain(n, "and", "%v", "%m") : "");
 }
 
-// Without padding every window position of a fixed window exists, if the last window ends inside.
-bool always_inside(const Pool& pool) {
-  if (pool.adaptive) return false;
-  for (int64_t d = 0; d < pool.rank(); ++d) {
-    const int64_t end = (pool.out[d] - 1) * pool.stride[d] + (pool.kernel[d] - 1) * pool.dilation[d];
-    if (pool.padding[d] != 0 || end >= pool.in[d]) return false;
-  }
-  return true;
-}
-
-// Strides of a [batch, channels, spatial...] tensor: batch and channels.
-at::DimVector outer_strides(const at::Tensor& tensor, int64_t n) {
-  const int64_t first = tensor.dim() - n;
-  return {first == 2 ? tensor.stride(0) : 0, tensor.stride(first - 1)};
-}
-
-struct Space {
-  at::DimVector sizes;
-  int64_t n;
-  at::DimVector kept(const at::Tensor& tensor) const {
-    at::DimVector out = outer_strides(tensor, n);
-    const auto strides = tensor.strides();
-    out.append(strides.end() - n, strides.end());
-    out.resize(2 + 2 * n, 0);
-    return out;
-  }
-  // Stays at the plane's first element: positions are computed.
-  at::DimVector plane(const at::Tensor& tensor) const {
-    at::DimVector out = outer_strides(tensor, n);
-    out.resize(2 + 2 * n, 0);
-    return out;
-  }
-};
-
-Space make_space(const at::Tensor& kept, int64_t n, at::IntArrayRef inner) {
-  const int64_t first = kept.dim() - n;
-  Space space{{first == 2 ? kept.size(0) : 1, kept.size(first - 1)}, n};
-  for (int64_t d = 0; d < n; ++d) space.sizes.push_back(kept.size(first + d));
-  space.sizes.append(inner.begin(), inner.end());
-  return space;
-}
-
-void add_parameters(Nest& nest, const Pool& pool, const at::Tensor& stepped, at::IntArrayRef inner, int64_t divisor) {
-  const int64_t n = pool.rank();
-  static_assert(3 * kPerDimension + 1 <= NPU_MAX_PARAMS);
-  for (int64_t d = 0; d < n; ++d) {
-    if (pool.adaptive) {
-      nest.integers({1, 0, 1, 1});
-    } else {
-      nest.integers({pool.stride[d], pool.padding[d], pool.dilation[d], pool.kernel[d]});
-    }
-    const int64_t bits = std::bit_width(static_cast<uint64_t>(inner[d] - 1));
-    nest.integers({pool.in[d], pool.out[d], stepped.stride(stepped.dim() - n + d), bits});
-  }
-  nest.integer(divisor);
-}
-
-int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-
-// The longest of `count` windows that split `size` evenly.
-int64_t longest(int64_t size, int64_t count) {
-  int64_t most = 1;
-  for (int64_t i = 0; i < count && size % count != 0; ++i) {
-    most = std::max(most, ceil_div((i + 1) * size, count) - i * size / count);
-  }
-  return size % count == 0 ? std::max<int64_t>(size / count, 1) : most;
-}
-
-at::DimVector forward_inner(const Pool& pool) {
-  if (!pool.adaptive) return pool.kernel;
-  at::DimVector inner;
-  for (int64_t d = 0; d < pool.rank(); ++d) inner.push_back(longest(pool.in[d], pool.out[d]));
-  return inner;
-}
-
-// How many windows one input position can be in.
-at::DimVector backward_inner(const Pool& pool) {
-  at::DimVector inner;
-  for (int64_t d = 0; d < pool.rank(); ++d) {
-    inner.push_back(pool.adaptive ? longest(pool.out[d], pool.in[d])
-                                  : ceil_div((pool.kernel[d] - 1) * pool.dilation[d] + 1, pool.stride[d]));
-  }
-  return inner;
-}
-
-// The operand `x` of a forward pass: a fixed window is an affine walk, an adaptive one is computed.
-void add_input(Nest& nest, const Pool& pool, const Space& space, const at::Tensor& x) {
-  if (pool.adaptive) {
-    nest.with(x, space.plane(x));
-    return;
-  }
-  const int64_t n = pool.rank();
-  at::DimVector strides = outer_strides(x, n);
-  strides.resize(2 + 2 * n);
-  int64_t origin = 0;
-  for (int64_t d = 0; d < n; ++d) {
-    const int64_t step = x.stride(x.dim() - n + d);
-    strides[2 + d] = step * pool.stride[d];
-    strides[2 + n + d] = step * pool.dilation[d];
-    origin -= step * pool.padding[d];
-  }
-  nest.with(x, strides, origin);
-}
-
 std::string load_input(const Pool& pool, bool masked) {
   return pool.adaptive ? offset_lines(pool.rank(), "%i") + "  %x = load_at x, %at, mask %m : $t\n"
          : masked      ? "  %x = load x, mask %m : $t\n"
                        : "  %x = load x : $t\n";
-}
-
-int64_t key_of(const Pool& pool, int64_t variant) {
-  return (variant * 2 + pool.adaptive) * 4 + pool.rank();
-}
-
-KernelFamily f_max, f_max_backward, f_average, f_average_backward;
-
-npu_dtype pool_compute(const at::Tensor& tensor, const char* label) {
-  const npu_dtype compute = compute_dtype(numeric_dtype(tensor.scalar_type(), label));
-  if (compute == NPU_BOOL) throw Unsupported(label);
-  return compute;
 }
 
 }  // namespace
@@ -357,110 +234,38 @@ row:
   return replace_all(replace_all(lines, "$place", place), "$mask", mask);
 }
 
-void max_pool(const Pool& pool, const at::Tensor& x, const at::Tensor& out, const at::Tensor& indices) {
+// Where in the window the largest value is, is one number for many windows; where in the plane, only their results ask.
+std::string max_program(const Pool& pool, bool masked, npu_dtype compute) {
   const int64_t n = pool.rank();
-  if (out.numel() == 0) return;
-  const npu_dtype compute = pool_compute(x, pool.label);
-  const at::DimVector inner = forward_inner(pool);
-  const Space space = make_space(out, n, inner);
-  Nest nest(NPU_REDUCE, pool.label, space.sizes, static_cast<int>(n));
-  add_input(nest, pool, space, x);
-  nest.with(out, space.kept(out)).with(indices, space.kept(indices));
-  add_parameters(nest, pool, x, inner, 1);
-  const bool masked = !always_inside(pool);
-  // Where in the window the largest value is, is one number for many windows; where in the plane, only their results
-  // ask.
-  nest.run(f_max.get(key_of(pool, masked), compute, [&] {
-    const std::string plane = kConstants + per_space(n, kLoadParameters) + "  %window = add %place, %zero\n" +
-                              unpack_lines(n) + per_space(n, "  %o{d} = index {k}\n") +
-                              per_space(n, pool.adaptive ? kPlaceAdaptive : kPlace) + flat_lines(n);
-    return header("x, out, indices", n) + begin(pool, true, masked) + pack_lines(n) + load_input(pool, masked) +
-           largest_lines("%window", compute, masked ? ", mask %m" : "") +
-           replace_all(replace_all(plane, "%", "%row_"), "%row_place", "%place") + R"(
+  const std::string plane = kConstants + per_space(n, kLoadParameters) + "  %window = add %place, %zero\n" +
+                            unpack_lines(n) + per_space(n, "  %o{d} = index {k}\n") +
+                            per_space(n, pool.adaptive ? kPlaceAdaptive : kPlace) + flat_lines(n);
+  return header("x, out, indices", n) + begin(pool, true, masked) + pack_lines(n) + load_input(pool, masked) +
+         largest_lines("%window", compute, masked ? ", mask %m" : "") +
+         replace_all(replace_all(plane, "%", "%row_"), "%row_place", "%place") + R"(
   %none = lt %place, %row_zero
   %at_last = where %none, %place, %row_flat
   store out, %value
   store indices, %at_last
 )";
-  }));
 }
 
-// Every gradient goes to the position that its window took.
-void max_pool_backward(const Pool& pool, const at::Tensor& grad, const at::Tensor& indices, const at::Tensor& out) {
+std::string average_program(const Pool& pool, Average kind, bool masked) {
   const int64_t n = pool.rank();
-  if (out.numel() == 0) return;
-  const npu_dtype compute = pool_compute(grad, pool.label);
-  // Indices count in planes that are contiguous.
-  int64_t step = 1;
-  bool dense = true;
-  for (int64_t d = out.dim() - 1; d >= out.dim() - n; --d) {
-    dense &= out.size(d) == 1 || out.stride(d) == step;
-    step *= out.size(d);
-  }
-  const at::Tensor sum = dense ? out : at::empty(out.sizes(), out.options());
-  sum.zero_();
-  const int64_t first = grad.dim() - n;
-  at::DimVector sizes = {first == 2 ? grad.size(0) : 1, grad.size(first - 1)};
-  for (int64_t d = first; d < grad.dim(); ++d) sizes.push_back(grad.size(d));
-  const auto with_spatial = [&](const at::Tensor& tensor) {
-    at::DimVector strides = outer_strides(tensor, n);
-    strides.append(tensor.strides().end() - n, tensor.strides().end());
-    return strides;
-  };
-  at::DimVector plane = outer_strides(sum, n);
-  plane.resize(2 + n, 0);
-  Nest nest(NPU_SCATTER, pool.label, sizes);
-  nest.with(grad, with_spatial(grad)).with(indices, with_spatial(indices)).with(sum, plane).integer(step);
-  nest.run(f_max_backward.get(0, compute, [] {
-    return std::string(R"(
-program max_pool_backward(grad, indices, sum; size)
-each:
-  %i = load indices : i64
-  %n = param size : i64
-  %at = check_index %i, %n, check
-  %g = load grad : $t
-  store_at sum, %g, %at, add
-)");
-  }));
-  if (!dense) out.copy_(sum);
-}
-
-void average_pool(const Pool& pool, Average kind, int64_t divisor, const at::Tensor& x, const at::Tensor& out) {
-  const int64_t n = pool.rank();
-  if (out.numel() == 0) return;
-  const npu_dtype compute = pool_compute(x, pool.label);
-  const at::DimVector inner = forward_inner(pool);
-  const Space space = make_space(out, n, inner);
-  Nest nest(NPU_REDUCE, pool.label, space.sizes, static_cast<int>(n));
-  add_input(nest, pool, space, x);
-  nest.with(out, space.kept(out));
-  add_parameters(nest, pool, x, inner, divisor);
-  const bool masked = !always_inside(pool);
-  nest.run(f_average.get(key_of(pool, static_cast<int64_t>(kind) * 2 + masked), compute, [&] {
-    std::string length = kConstants + per_space(n, kLoadParameters) + per_space(n, "  %r{d} = index {k}\n") +
-                         length_lines(pool, kind, "%r{d}");
-    return header("x, out", n) + begin(pool, true, masked) + load_input(pool, masked) + "  %sum = fold sum %x" +
-           (masked ? ", mask %m" : "") + "\nrow:\n" + replace_all(length, "%", "%row_") + R"(
+  const std::string length = kConstants + per_space(n, kLoadParameters) + per_space(n, "  %r{d} = index {k}\n") +
+                             length_lines(pool, kind, "%r{d}");
+  return header("x, out", n) + begin(pool, true, masked) + load_input(pool, masked) + "  %sum = fold sum %x" +
+         (masked ? ", mask %m" : "") + "\nrow:\n" + replace_all(length, "%", "%row_") + R"(
   %by = cast %row_length : $t
   %mean = div %sum, %by
   store out, %mean
 )";
-  }));
 }
 
-void average_pool_backward(const Pool& pool, Average kind, int64_t divisor, const at::Tensor& grad,
-                           const at::Tensor& out) {
+std::string average_backward_program(const Pool& pool, Average kind) {
   const int64_t n = pool.rank();
-  if (out.numel() == 0) return;
-  const npu_dtype compute = pool_compute(grad, pool.label);
-  const at::DimVector inner = backward_inner(pool);
-  const Space space = make_space(out, n, inner);
-  Nest nest(NPU_REDUCE, pool.label, space.sizes, static_cast<int>(n));
-  nest.with(grad, space.plane(grad)).with(out, space.kept(out));
-  add_parameters(nest, pool, grad, inner, divisor);
-  nest.run(f_average_backward.get(key_of(pool, static_cast<int64_t>(kind)), compute, [&] {
-    return header("grad, out", n) + begin(pool, false, true) + offset_lines(n, "%o") +
-           length_lines(pool, kind, "%o{d}") + R"(
+  return header("grad, out", n) + begin(pool, false, true) + offset_lines(n, "%o") + length_lines(pool, kind, "%o{d}") +
+         R"(
   %g = load_at grad, %at, mask %m : $t
   %by = cast %length : $t
   %part = div %g, %by
@@ -468,7 +273,6 @@ void average_pool_backward(const Pool& pool, Average kind, int64_t divisor, cons
 row:
   store out, %sum
 )";
-  }));
 }
 
 }  // namespace torch_npu
