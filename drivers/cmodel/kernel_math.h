@@ -31,14 +31,19 @@ inline float nearest(float x) {
   return (x + 12582912.0f) - 12582912.0f;
 }
 
+// p(x), the highest power first.
+template <int kTerms>
+inline float series(const float* terms, float x) {
+  if constexpr (kTerms == 1) {
+    return terms[0];
+  } else {
+    return madd(series<kTerms - 1>(terms, x), x, terms[kTerms - 1]);
+  }
+}
+
 // (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2
 inline float exp_tail(float r) {
-  float p = 1.991699334e-04f;
-  p = madd(p, r, 1.394644606e-03f);
-  p = madd(p, r, 8.333267089e-03f);
-  p = madd(p, r, 4.166626455e-02f);
-  p = madd(p, r, 1.666666685e-01f);
-  return madd(p, r, 5.000000080e-01f);
+  return series<kExpTerms - 2>(kExpSeries, r);
 }
 
 inline float exp_f(float x) {
@@ -90,15 +95,7 @@ inline float log_f(float x) {
   int32_t e = i >> 23;
   float f = float_of(static_cast<int32_t>(static_cast<uint32_t>(bits_of(y)) - (static_cast<uint32_t>(e) << 23))) - 1.0f;
   float n = static_cast<float>(e - (tiny ? 23 : 0));
-  float p = kLogSeries[0];
-  p = madd(p, f, kLogSeries[1]);
-  p = madd(p, f, kLogSeries[2]);
-  p = madd(p, f, kLogSeries[3]);
-  p = madd(p, f, kLogSeries[4]);
-  p = madd(p, f, kLogSeries[5]);
-  p = madd(p, f, kLogSeries[6]);
-  p = madd(p, f, kLogSeries[7]);
-  p = madd(p, f, kLogSeries[8]);
+  float p = series<kLogTerms>(kLogSeries, f);
   float z = f * f;
   float r = p * f * z;
   r = madd(n, kLn2Low, r);
@@ -120,12 +117,7 @@ inline float log1p_f(float x) {
 
 inline float tanh_f(float x) {
   float z = x * x;
-  float p = kTanhSeries[0];
-  p = madd(p, z, kTanhSeries[1]);
-  p = madd(p, z, kTanhSeries[2]);
-  p = madd(p, z, kTanhSeries[3]);
-  p = madd(p, z, kTanhSeries[4]);
-  p = madd(p, z, kTanhSeries[5]);
+  float p = series<kTanhTerms>(kTanhSeries, z);
   float near = madd(p * z, x, x);
   float t = __builtin_fabsf(x);
   float y = -2.0f * t;
@@ -145,23 +137,10 @@ inline float sigmoid_f(float x) {
 inline float erf_f(float x) {
   float t = __builtin_fabsf(x);
   float z = x * x;
-  float p = kErfNearSeries[0];
-  p = madd(p, z, kErfNearSeries[1]);
-  p = madd(p, z, kErfNearSeries[2]);
-  p = madd(p, z, kErfNearSeries[3]);
-  p = madd(p, z, kErfNearSeries[4]);
-  p = madd(p, z, kErfNearSeries[5]);
-  p = madd(p, z, kErfNearSeries[6]);
+  float p = series<kErfNearTerms>(kErfNearSeries, z);
   float near = madd(p, x, x);
   float s = t > kErfHighest ? kErfHighest : t;
-  float q = kErfFarSeries[0];
-  q = madd(q, s, kErfFarSeries[1]);
-  q = madd(q, s, kErfFarSeries[2]);
-  q = madd(q, s, kErfFarSeries[3]);
-  q = madd(q, s, kErfFarSeries[4]);
-  q = madd(q, s, kErfFarSeries[5]);
-  q = madd(q, s, kErfFarSeries[6]);
-  q = madd(q, s, kErfFarSeries[7]);
+  float q = series<kErfFarTerms>(kErfFarSeries, s);
   float far = 1.0f - exp_inside(-q * s);
   float r = t < kErfNear ? near : __builtin_copysignf(far, x);
   return x == x ? r : x;

@@ -189,15 +189,17 @@ Touch touch_of(npu_addr begin, npu_addr end, bool write) {
   return touch;
 }
 
+void allocate(Shadow& shadow, npu_addr begin, uint64_t size) {
+  Storage storage;
+  storage.begin = begin;
+  storage.size = size;
+  storage.written = Written(size);
+  shadow.allocated(std::move(storage));
+}
+
 void memory_has_owners() {
   Shadow shadow;
-  const auto add = [&](npu_addr begin, uint64_t size) {
-    Storage storage;
-    storage.begin = begin;
-    storage.size = size;
-    storage.written = Written(size);
-    shadow.allocated(std::move(storage));
-  };
+  const auto add = [&](npu_addr begin, uint64_t size) { allocate(shadow, begin, size); };
   const auto kind_of = [&](npu_addr begin, npu_addr end) {
     const auto fault = shadow.check_memory(touch_of(begin, end, false), begin, false);
     return fault ? static_cast<int>(fault->kind) : -1;
@@ -239,16 +241,9 @@ void memory_has_owners() {
 
 void the_oldest_frees_are_forgotten() {
   Shadow shadow;
-  const auto add = [&](npu_addr begin, uint64_t size) {
-    Storage storage;
-    storage.begin = begin;
-    storage.size = size;
-    storage.written = Written(size);
-    shadow.allocated(std::move(storage));
-  };
   const npu_addr base = 1 << 20, step = 1 << 20;
   for (npu_addr k = 25'000; k > 0; --k) {  // the newest has the lowest address
-    add(base + k * step, 100);
+    allocate(shadow, base + k * step, 100);
     shadow.freed(base + k * step, nullptr, {}, {});
   }
   const auto is_known = [&](npu_addr k) {
@@ -262,13 +257,7 @@ void large_copies_are_not_walked() {
   Shadow shadow;
   const int64_t n = 10'000;
   const uint64_t size = static_cast<uint64_t>(n * n);
-  for (const npu_addr begin : {uint64_t{1} << 40, uint64_t{1} << 41}) {
-    Storage storage;
-    storage.begin = begin;
-    storage.size = size;
-    storage.written = Written(size);
-    shadow.allocated(std::move(storage));
-  }
+  for (const npu_addr begin : {uint64_t{1} << 40, uint64_t{1} << 41}) allocate(shadow, begin, size);
   const npu_operand operands[] = {operand_at(uint64_t{1} << 41, NPU_U8, {n, 1}),
                                   operand_at(uint64_t{1} << 40, NPU_U8, {n, 1})};
   npu_command copy{};
