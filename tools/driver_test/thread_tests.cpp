@@ -1,18 +1,19 @@
 // Every function from any thread at any time.
-#include <atomic>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "tools/driver_test/case.h"
+#include "tools/driver_test/line.h"
 
 using namespace driver_test;
 
 namespace {
 
-// Runs body(0) .. body(3) on four threads and passes on the first failure.
+// Runs body(0) .. body(3) on four threads and passes on the first failure, or what is not supported.
 void on_four(const std::function<void(int)>& body) {
   std::mutex lock;
-  std::string first;
+  std::string first, missing;
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; t++)
     threads.emplace_back([&, t] {
@@ -21,10 +22,14 @@ void on_four(const std::function<void(int)>& body) {
       } catch (const Failed& e) {
         std::lock_guard guard(lock);
         if (first.empty()) first = say("thread ", t, ": ", e.text);
+      } catch (const NotSupported& e) {
+        std::lock_guard guard(lock);
+        missing = e.text;
       }
     });
   for (std::thread& thread : threads) thread.join();
   if (!first.empty()) fail(first);
+  if (!missing.empty()) throw NotSupported{missing};
 }
 
 }  // namespace
@@ -85,48 +90,19 @@ TEST("threads: four threads use one stream and one event") {
 
 TEST("threads: four threads submit commands and make programs") {
   Rig rig(context);
-  std::atomic<bool> supported = true;
   on_four([&](int t) {
-    Context mine = context;
-    Rig* shared = &rig;
     npu_stream* stream = rig.new_stream();
-    for (int i = 0; i < 40 && supported; i++) {
-      Builder b("threads");
+    for (int i = 0; i < 40; i++) {
+      Builder b("mul");
       const double factor = t * 100 + i + 1;
       b.store(0, b.op(NPU_OP_MUL, b.load(1, NPU_F32), b.constant(NPU_F32, factor)));
-      const npu_program_desc desc = b.program.desc();
-      npu_program* program = nullptr;
-      npu_status status = shared->d.program_create(shared->device, &desc, &program);
-      if (status == NPU_UNSUPPORTED) {
-        supported = false;
-        break;
-      }
-      rig.ok(status, "program_create");
       const int64_t n = 3000;
-      std::vector<float> in(n, 2.0f);
-      npu_operand operands[2] = {};
-      for (npu_operand& o : operands) {
-        o.addr = rig.alloc(n * 4);
-        o.dtype = NPU_F32;
-        o.stride[0] = 1;
-      }
+      const std::vector<float> in(n, 2.0f);
+      std::optional<Line> line(std::in_place, rig, b, n, std::vector<int>{NPU_F32, NPU_F32}, "threads");
+      const std::vector<npu_operand> operands = line->operands;
       rig.upload(operands[1].addr, in.data(), n * 4, stream);
-      npu_command command{};
-      command.struct_size = sizeof command;
-      command.kind = NPU_MAP;
-      command.rank = 1;
-      command.size[0] = n;
-      command.operand_count = 2;
-      command.operands = operands;
-      command.program = program;
-      command.label = "threads";
-      status = rig.d.submit(stream, &command);
-      rig.d.program_destroy(program);
-      if (status == NPU_UNSUPPORTED) {
-        supported = false;
-        break;
-      }
-      rig.ok(status, "submit");
+      line->submit(stream);
+      line.reset();  // the program goes while the command may still be queued
       Bytes got = rig.download(operands[0].addr, n * 4, stream);
       for (size_t k = 0; k < n; k++) {
         float value = 0;
@@ -134,9 +110,8 @@ TEST("threads: four threads submit commands and make programs") {
         expect(value == 2 * factor, "element ", k, ": expected ", 2 * factor, ", got ", value);
       }
       rig.sync(stream);
-      for (npu_operand& o : operands) rig.free(o.addr);
+      for (const npu_operand& o : operands) rig.free(o.addr);
     }
     rig.d.stream_destroy(stream);
   });
-  if (!supported) throw NotSupported{"the driver does not run the program mul in a MAP"};
 }
