@@ -26,7 +26,7 @@ def fresh(monkeypatch):
     counters.clear()
     torch_npu.fallback.reset()
     torch.manual_seed(0)
-    for name in ("WITHOUT_GRADIENT", "CAUSAL_WITH_GRADIENT", "MANY"):  # also where it would not pay
+    for name in ("WITHOUT_GRADIENT", "CAUSAL_WITH_GRADIENT", "MANY", "FEW_KEYS"):  # also where it would not pay
         monkeypatch.setattr(patterns_attention, name, 0)
     with torch._inductor.config.patch(force_disable_caches=True):  # what is cached is not rewritten again
         yield

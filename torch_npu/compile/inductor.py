@@ -15,6 +15,7 @@ from torch._inductor.virtualized import V
 
 from torch_npu.compile import (
     autotune,
+    batches,
     cache_folder,
     cpp_wrapper,
     decompositions,
@@ -92,6 +93,7 @@ def register() -> None:
     decompositions.register()
     logging.getLogger(ir.__name__).addFilter(left_to_aten.quiet_about_names)
     product.register()
+    batches.install()
     patterns.install()
     freezing.install(SETTINGS)
     cpp_wrapper.register()

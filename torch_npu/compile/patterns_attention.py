@@ -2,7 +2,8 @@
 
 1. matmul, scale, mask, softmax, dropout, matmul: one op, which never holds all scores at once.
 2. A mask that depends on no input is looked at: a causal one becomes `is_causal`, and one that hides nothing goes away.
-3. Keys and values that are repeated for groups of heads are passed as they are, with `enable_gqa`."""
+3. Keys and values that are repeated for groups of heads are passed as they are, with `enable_gqa`.
+4. Over few keys the op becomes products and a softmax."""
 
 import dataclasses
 
@@ -258,6 +259,53 @@ def _simplify_mask(node: Node, masks: Masks) -> bool:
     return True
 
 
+# Below so many keys the scores of all heads are no larger than keys and values, and fused commands are faster: nothing
+# is computed twice, and scale and mask cost nothing where they are. One row of queries has a command of its own.
+FEW_KEYS, SOME_QUERIES = 128, 16
+
+
+def _is_short(node: Node) -> bool:
+    query, key, value, mask, dropout, _, _, grouped = arguments(node, *_SDPA_ARGUMENTS)
+    values = [value_of(n) for n in (query, key, value)]
+    if any(v is None for v in values) or mask is not None or dropout or grouped:
+        return False
+    if any(v.dtype != torch.float32 or v.dim() != 4 for v in (*values, value_of(node))):
+        return False
+    if not all(isinstance(s, int) for v in values for s in v.shape):
+        return False
+    batches = {tuple(v.shape[:2]) for v in values}
+    return len(batches) == 1 and values[1].shape[2] < FEW_KEYS and values[0].shape[2] >= SOME_QUERIES
+
+
+_SDPA_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+
+
+def _scaled(graph: Graph, node: Node, scale: float) -> Node:
+    """`node` times a number, behind the product that it is a view of: heads are apart only later."""
+    if name_of(node) in ("transpose", "reshape", "permute", "unflatten") and isinstance(node.args[0], Node):
+        inner = _scaled(graph, node.args[0], scale)
+        return graph.create_node(node.op, node.target, (inner, *node.args[1:]), node.kwargs)
+    return graph.call_function(torch.mul, (node, scale))
+
+
+def _take_apart(graph: Graph, node: Node) -> None:
+    query, key, value, _, _, causal, scale, _ = arguments(node, *_SDPA_ARGUMENTS)
+    *_, queries, width = shape_of(query)
+    keys = shape_of(key)[2]
+    call, method = graph.call_function, graph.call_method
+    with graph.inserting_before(node):
+        scaled = _scaled(graph, query, width**-0.5 if scale is None else scale)
+        scores = call(torch.matmul, (scaled, method("transpose", (key, -2, -1))))
+        if causal:
+            ones = call(torch.ones, (queries, keys), {"dtype": torch.bool, "device": value_of(query).device})
+            scores = method("masked_fill", (scores, method("triu", (ones, 1)), float("-inf")))
+        new = call(torch.matmul, (call(torch.softmax, (scores, -1)), value))
+        if not value_of(node).is_contiguous():  # rows outside of heads
+            new = method("transpose", (method("contiguous", (method("transpose", (new, 1, 2)),)), 1, 2))
+    replace(node, new, "short_attention")
+    graph.erase_node(node)
+
+
 def rewrite(graph: Graph) -> int:
     count, masks = 0, Masks(graph)
     for node in list(graph.nodes):
@@ -266,11 +314,14 @@ def rewrite(graph: Graph) -> int:
             _fuse(graph, node, found)
             sweep(graph, found.nodes)
             count += 1
-    for node in graph.nodes:
+    for node in list(graph.nodes):
         if name_of(node) == "scaled_dot_product_attention" and on_npu(node):
             for pattern, apply in (("mask", lambda n: _simplify_mask(n, masks)), ("shared_heads", _share_heads)):
                 if apply(node):
                     note(node, pattern)
                     count += 1
+            if _is_short(node):
+                _take_apart(graph, node)
+                count += 1
     sweep(graph, masks.evaluated)
     return count

@@ -20,11 +20,13 @@ known = lambda a, b: V.graph.sizevars.statically_known_equals(a, b)  # noqa: E73
 
 
 class Product(ir.TemplateBuffer):
-    """The result of a MATMUL: [batch,] m, n."""
+    """The result of a MATMUL: [*batch, m, n], its dimensions in memory in this `order`."""
 
-    def __init__(self, a, b) -> None:
+    def __init__(self, a, b, order: list[int] | None = None) -> None:
         *batch, m, k = a.get_size()
-        layout = ir.FixedLayout(a.get_device(), a.get_dtype(), [*batch, m, b.get_size()[-1]])
+        size = [*batch, m, b.get_size()[-1]]
+        self.order = order or list(range(len(size)))
+        layout = ir.FixedLayout(a.get_device(), a.get_dtype(), [size[d] for d in self.order])
         super().__init__(layout, [a, b], make_kernel_render=None)
         self.k = k
 
@@ -69,7 +71,7 @@ class ProductKernel(NpuKernel):
 
     def generate(self, epilogue) -> None:
         product = self.product
-        self.space = Space(self.range_trees, [], shape=product.get_size())
+        self.space = Space(self.range_trees, [], shape=product.get_size(), order=product.order)
         for factor in product.inputs:
             layout = factor.get_layout()
             strides = tuple(plain(s) for s in layout.stride)
@@ -82,20 +84,20 @@ class ProductKernel(NpuKernel):
             node.codegen(self.split_and_set_ranges(node.get_ranges()))
 
 
-def _factor(x):
+def factor(x):
     return ir.ExternKernel.realize_input(x)
 
 
-def _takes(*tensors) -> bool:
+def takes(*tensors) -> bool:
     dtypes = {t.get_dtype() for t in tensors}
     return len(dtypes) == 1 and dtypes <= COMPUTE.keys() - {torch.bool}
 
 
 def _product(lowered):
     def multiply(a, b, *rest, **options):
-        if rest or any(v is not None for v in options.values()) or not _takes(a, b):
+        if rest or any(v is not None for v in options.values()) or not takes(a, b):
             return lowered(a, b, *rest, **options)
-        return ir.TensorBox.create(Product(_factor(a), _factor(b)))
+        return ir.TensorBox.create(Product(factor(a), factor(b)))
 
     return multiply
 
@@ -104,7 +106,7 @@ def _added(multiply, lowered):
     """addmm and baddbmm: the sum is an epilogue like any other."""
 
     def add(c, a, b, *, alpha=1, beta=1, **options):
-        if any(v is not None for v in options.values()) or not _takes(a, b, c):
+        if any(v is not None for v in options.values()) or not takes(a, b, c):
             return lowered(c, a, b, alpha=alpha, beta=beta, **options)
         scale, plus = lowering.lowerings[aten.mul.Tensor], lowering.lowerings[aten.add.Tensor]
         total = multiply(a, b)

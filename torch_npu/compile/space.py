@@ -37,8 +37,9 @@ def quotient(b, a) -> sympy.Expr | None:
 
 
 class Space:
-    def __init__(self, trees, indices, single_inner: bool = False, shape=None) -> None:
-        """Cut by `indices`; or, with `shape`, the points have just these dimensions."""
+    def __init__(self, trees, indices, single_inner: bool = False, shape=None, order=None) -> None:
+        """Cut by `indices`; or, with `shape`, the points have just these dimensions. The command then has number d of
+        them in the place order.index(d)."""
         self.trees = trees
         self.sizes: list[sympy.Expr] = []  # of all dimensions, outermost first
         self.symbols: list[sympy.Symbol] = []
@@ -59,6 +60,9 @@ class Space:
             self.symbols += [p[0] for p in reversed(pieces)]
             self.sizes += [p[1] for p in reversed(pieces)]
             self.inner_rank += len(pieces) if tree.is_reduction else 0
+        if order is not None:
+            self.symbols[: len(order)] = [self.symbols[order.index(d)] for d in range(len(order))]
+            self.sizes[: len(order)] = [self.sizes[order.index(d)] for d in range(len(order))]
         self.ranges = dict(zip(self.symbols, self.sizes))
         self.number = {s: k for k, s in enumerate(self.symbols)}
 
