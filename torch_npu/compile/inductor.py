@@ -23,6 +23,7 @@ from torch_npu.compile import (
     left_to_aten,
     order,
     partition,
+    patches,
     patterns,
     product,
     replay,
@@ -94,6 +95,7 @@ def register() -> None:
     logging.getLogger(ir.__name__).addFilter(left_to_aten.quiet_about_names)
     product.register()
     batches.install()
+    patches.register()
     patterns.install()
     freezing.install(SETTINGS)
     cpp_wrapper.register()
