@@ -150,3 +150,9 @@ def test_the_op_outside_of_compiled_code():
     torch.testing.assert_close(plain, a @ b)
     torch.testing.assert_close(across, a @ b)
     assert plain.is_contiguous() and across.transpose(1, 2).is_contiguous()
+
+
+def test_loops_beside_a_product_are_no_part_of_it():
+    """Of the same number of points, but nothing of the product is read there."""
+    code = run(lambda a, b, c: ((a @ b).sum(0) + (a * c).sum(0), torch.tanh(a * c))[1] @ b, [(16, 16)] * 3, grad=False)
+    assert sorted(kinds(code)) == ["map", "matmul"]

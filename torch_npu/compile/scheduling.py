@@ -46,6 +46,8 @@ class NpuScheduling(SIMDScheduling):
         if node2.is_template():
             return "nothing runs in front of a product"
         if node1.is_template():
+            if not node1.get_buffer_names() & {d.name for d in node2.read_writes.reads}:
+                return "nothing of the product is read"
             return "" if joins(node1.get_template_node(), node2) else "addresses that are not those of the product"
         if node1.is_reduction() and node2.is_reduction() and node1.group[1] != node2.group[1]:
             return "rows of different lengths"
