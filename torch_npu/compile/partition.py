@@ -5,7 +5,6 @@ even where the backward pass then stores their results. Here a function costs mo
 Arithmetic is nearly free here too: a norm's gradient takes its input, which the forward pass has stored anyway, and not
 the normalised values, which it would have to store as well."""
 
-import dataclasses
 import functools
 
 import torch
@@ -21,9 +20,19 @@ KEPT = tuple(
 )
 # A reduction that walks its rows twice: what it reduces is in memory, and no part of a loop that ends there.
 NOT_FUSED = (torch.ops.aten.var_mean,)
+# What these reduce is in memory behind them, since what a norm makes of it reads it once more. Computed again, it would
+# cost all that it is made of: the activations of one layer in front of the other.
+NORMS = (torch.ops.aten.mean, torch.ops.aten.var, torch.ops.aten.var_mean)
 # Whether what several loops far from each other use is never computed again. The sums of residuals are used so, and
 # what a norm makes of them would have to be stored beside them.
 SETTINGS = {"ban_recompute_used_far_apart": False}
+
+
+class Types(partitioners.OpTypes):
+    def is_recomputable(self, node) -> bool:
+        return super().is_recomputable(node) and not any(
+            partitioners.get_aten_target(user) in NORMS for user in node.users
+        )
 
 
 def install(on_npu) -> None:
@@ -38,10 +47,12 @@ def install(on_npu) -> None:
 
         def keeping():
             types = default()
-            return dataclasses.replace(
-                types,
-                recomputable_ops=types.recomputable_ops - OrderedSet(KEPT),
-                fusible_ops=types.fusible_ops - OrderedSet(NOT_FUSED),
+            return Types(
+                **{
+                    **vars(types),
+                    "recomputable_ops": types.recomputable_ops - OrderedSet(KEPT),
+                    "fusible_ops": types.fusible_ops - OrderedSet(NOT_FUSED),
+                }
             )
 
         partitioners.get_default_op_list = keeping
