@@ -154,7 +154,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> native_convolution_backward(
     }
   }
   if (wanted[1]) {
-    grad_weight = empty_like_format(weight.sizes(), weight, format);
+    grad_weight = empty_like_format(weight.sizes(), weight, weight.suggest_memory_format());
     if (grad.numel() == 0) {
       grad_weight.zero_();
     } else if (transposed) {
