@@ -16,6 +16,9 @@ using blas::Micro;
 using blas::Scratch;
 
 constexpr int64_t kTileRows = 224, kTileCols = 256;  // with kBlockWords of both operands: in the second-level cache
+// Of a product with an epilogue: what that reads and writes comes faster in long rows, best where one begins at the end
+// of the last.
+constexpr int64_t kLongTileRows = 112, kLongTileCols = 768;
 
 Matrix transposed(const Matrix& m) {
   return {m.data, m.dtype, m.cols, m.rows, m.col, m.row};
@@ -71,6 +74,11 @@ struct Product {
     direct = !p.job.program && out.dtype == p.acc_dtype && (along == 1 || n == 1);
     out_row = direct ? out.stride[flipped ? p.rank - 1 : p.rank - 2] : 0;
     if (!direct && p.k <= 64) rows = std::min(rows, 2 * strip);  // little work per result: sums stay in the first cache
+    if (p.job.program && !flipped) {
+      rows = std::min(rows, std::max<int64_t>(1, kLongTileRows / strip) * strip);
+      const int64_t pieces = (n + kLongTileCols - 1) / kLongTileCols, each = (n + pieces - 1) / pieces;
+      cols = std::min(n, (each + micro.cols - 1) / micro.cols * micro.cols);
+    }
     if (p.choice.rows) {
       rows = std::min(m, std::max<int64_t>(1, p.choice.rows / strip) * strip);
       cols = std::min<int64_t>(n, p.choice.cols);

@@ -207,12 +207,10 @@ void add_epilogue(Case& c, const Shape& shape, int acc) {
   c.tensors.push_back(std::move(bias));
 }
 
-void test_matmul(int64_t largest) {
+void test_matmul(int64_t m, int64_t n, int64_t k) {
   Case c;
   const int acc = pick<int>({NPU_F32, NPU_F32, NPU_F64, NPU_I32, NPU_I64});
   const int batch_rank = chance(50) ? 0 : int(uniform(1, 3));
-  const auto extent = [&] { return chance(12) ? 1 : chance(3) ? 0 : uniform(1, largest); };
-  const int64_t m = extent(), n = extent(), k = extent();
   Shape a, b, r;
   for (int d = 0; d < batch_rank; ++d) {
     const int64_t size = uniform(1, 4);
@@ -244,6 +242,12 @@ void test_matmul(int64_t largest) {
     }
     return sum;
   });
+}
+
+void test_matmul(int64_t largest) {
+  const auto extent = [&] { return chance(12) ? 1 : chance(3) ? 0 : uniform(1, largest); };
+  const int64_t m = extent(), n = extent(), k = extent();
+  test_matmul(m, n, k);
 }
 
 // The whole result, row-major: every (output position, tap) pair that meets inside the input gives one term.
@@ -435,6 +439,7 @@ int main(int argc, char** argv) {
   for (const int threads : {1, 3}) {
     cmodel::set_pool_threads(threads);
     for (int i = 0; i < rounds; ++i) test_matmul(i % 20 == 0 ? 130 : 24);
+    for (int i = 0; i < rounds / 20; ++i) test_matmul(uniform(1, 130), uniform(770, 1700), 20);  // several wide tiles
     for (int i = 0; i < rounds; ++i) test_conv(i % 10 == 0 ? 30 : 12);
     for (int i = 0; i < 60; ++i) test_conv_keeps_infinity_in_place();
     for (const int dtype : {NPU_F32, NPU_F64, NPU_BF16, NPU_F16}) {
