@@ -36,7 +36,7 @@ class RowLoops {
 
  private:
   static constexpr int kActions = 12, kLoops = 3;
-  static constexpr size_t kMost = 128;       // instructions: what has more is no shorter for being planned
+  static constexpr size_t kMost = 256;       // instructions: what has more is no shorter for being planned
   static constexpr int64_t kPiece = kBlock;  // points of a row at once: what slots hold, and sums keep accurate
 
   // A value along the current row.

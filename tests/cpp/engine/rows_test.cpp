@@ -87,3 +87,33 @@ TEST(rows_of_a_norm_in_pieces) {
       expect(k, std::to_string(channels) + " of " + std::to_string(points), {1e-5, 1.0});
     }
 }
+
+TEST(rows_of_a_reduction_with_many_instructions) {
+  // Segments that each subtract from what they load what the one before them has added up.
+  for (int length : {60, 100, 127, 128, 129, 200, 255, 256, 257, 400}) {
+    const int64_t rows = 5, points = 300;
+    Case k(NPU_REDUCE, {rows, points}, 1);
+    k.add(k.block(small(rows * points, 1)), NPU_F32, {points, 1});
+    k.add(k.block(rows * points, NPU_F32), NPU_F32, {points, 1});
+    std::string text = "program p(x, out)\n", folded;
+    int count = 0;
+    const auto emit = [&](const std::string& op) {
+      text += "  %v" + std::to_string(count) + " = " + op + "\n";
+      return "%v" + std::to_string(count++);
+    };
+    while (count < length) {
+      text += "each:\n";
+      std::string value = emit("load x : f32");
+      if (!folded.empty()) value = emit("sub " + value + ", " + folded);
+      const std::string other = value;
+      for (int i = 0; i < 12; ++i)
+        value = emit((i % 3 == 0 ? "min " : i % 3 == 1 ? "neg " : "max ") + value + (i % 3 == 1 ? "" : ", " + other));
+      const std::string small_enough = emit("const 0.00390625 : f32");
+      value = emit("mul " + value + ", " + small_enough);
+      folded = emit("fold sum " + value);
+    }
+    text += "each:\n  %last = load x : f32\n  %result = sub %last, " + folded + "\n  store out, %result\n";
+    k.with(text.c_str());
+    expect(k, std::to_string(length), {1e-5, 1e-5});
+  }
+}
