@@ -20,6 +20,7 @@ from torch_npu.compile import (
     cpp_wrapper,
     decompositions,
     freezing,
+    layouts,
     left_to_aten,
     order,
     partition,
@@ -92,6 +93,7 @@ def register() -> None:
     logging.getLogger(scheduler.__name__).addFilter(left_to_aten.quiet)
     autotune.register_benchmarker()
     decompositions.register()
+    layouts.register()
     logging.getLogger(ir.__name__).addFilter(left_to_aten.quiet_about_names)
     product.register()
     batches.install()
