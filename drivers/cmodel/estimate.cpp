@@ -24,7 +24,7 @@ int64_t estimate_ns(const Job& job) {
     case NPU_SORT: {
       int64_t steps = 1;
       for (int64_t n = command.rank ? command.size[command.rank - 1] : 1; n > 1; n /= 2) ++steps;
-      return kCommand + points * steps * 2;
+      return kCommand + points * steps;
     }
     case NPU_COPY:
       return kCommand + points / 3;

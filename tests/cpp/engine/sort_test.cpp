@@ -30,6 +30,30 @@ TEST(random_sorts_agree_with_the_reference) {
   }
 }
 
+// Few different keys, so that positions decide; every way in which a row can end.
+TEST(rows_of_every_length_are_sorted) {
+  for (const int type : {NPU_F32, NPU_BF16, NPU_F64, NPU_I64, NPU_U8})
+    for (int64_t n = 1; n < 2000; n += n < 140 ? 1 : 371) {
+      Case k(NPU_SORT, {3, n}, 1);
+      std::vector<unsigned char> keys(static_cast<size_t>(3 * n * npu::dtype_size(type)));
+      std::mt19937 random(static_cast<uint32_t>(n));
+      for (int64_t i = 0; i < 3 * n; ++i) {
+        npu::Value v;
+        v.f64 = static_cast<double>(random() % 9) - (type == NPU_U8 ? 0 : 4);
+        npu::store_value(&keys[static_cast<size_t>(i * npu::dtype_size(type))], type, v, NPU_F64);
+      }
+      k.add(k.block(keys), type, {n, 1});
+      k.immediate(NPU_I64, 0);
+      k.add(k.block(3 * n, type), type, {n, 1});
+      k.add(k.block(3 * n, NPU_I64), NPU_I64, {n, 1});
+      k.c.u.sort.count = n % 5 == 0 ? n / 2 : n % 3 == 0 ? n / 3 : n % 7 == 0 ? n / 9 : n;
+      k.c.u.sort.descending = n % 2;
+      k.c.u.sort.stable = 1;
+      const std::string text = k.compare();
+      if (!text.empty()) fail(std::to_string(n) + " of type " + std::to_string(type) + ": " + text);
+    }
+}
+
 TEST(gathers_and_scatters_with_repeated_indices_agree_with_the_reference) {
   for (uint32_t seed = 1; seed <= 400; ++seed) {
     Fuzz z(seed);
