@@ -134,6 +134,7 @@ def test_max_pooling_takes_the_first_of_equals_and_the_last_nan(dtype):
         pools += [
             (lambda x: F.adaptive_max_pool1d(x, 5, return_indices=True), line),
             (lambda x: F.adaptive_max_pool2d(x, (5, 1), return_indices=True), plane),
+            (lambda x: F.adaptive_max_pool2d(x, (4, 7), return_indices=True), plane),  # divides 12 x 14 evenly
             (lambda x: F.adaptive_max_pool3d(x, (2, 5, 4), return_indices=True), x),
         ]
         samples = torch.rand(2, 3, 2, dtype=dtype)
@@ -143,6 +144,18 @@ def test_max_pooling_takes_the_first_of_equals_and_the_last_nan(dtype):
         got, want = pool(data.npu()), pool(data)
         torch.testing.assert_close(got[0].cpu(), want[0], equal_nan=True, rtol=0, atol=0)
         assert torch.equal(got[1].cpu(), want[1])
+
+
+@pytest.mark.parametrize("sizes", [(4, 7), (5, 3), (12, 14), (1, 1), (24, 28), (4, 3)])
+def test_adaptive_averages_and_their_gradients(sizes):
+    x = torch.randn(2, 3, 12, 14)
+    results = []
+    for device in ("npu", "cpu"):
+        leaf = x.to(device).requires_grad_()
+        out = F.adaptive_avg_pool2d(leaf, sizes)
+        out.square().sum().backward()
+        results.append((out.detach().cpu(), leaf.grad.cpu()))
+    torch.testing.assert_close(*results)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])

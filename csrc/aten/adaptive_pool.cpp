@@ -30,8 +30,19 @@ at::DimVector spatial(const Tensor& tensor, int64_t n) {
   return at::DimVector(tensor.sizes().end() - n, tensor.sizes().end());
 }
 
+// Windows that divide the input evenly are as long as they are apart: those of a pooling with a given window.
 Pool adaptive(const char* label, int64_t n, const Tensor& input, const Tensor& output) {
-  return {label, true, spatial(input, n), spatial(output, n), {}, {}, {}, {}};
+  Pool pool{label, true, spatial(input, n), spatial(output, n), {}, {}, {}, {}};
+  at::DimVector each;
+  for (int64_t d = 0; d < n; ++d) {
+    if (pool.out[d] == 0 || pool.in[d] == 0 || pool.in[d] % pool.out[d] != 0) return pool;
+    each.push_back(pool.in[d] / pool.out[d]);
+  }
+  pool.adaptive = false;
+  pool.kernel = pool.stride = each;
+  pool.padding.assign(n, 0);
+  pool.dilation.assign(n, 1);
+  return pool;
 }
 
 void check_average(const char* name, int64_t n, const Tensor& input, IntArrayRef output_size) {

@@ -56,10 +56,11 @@ void add_parameters(Nest& nest, const Pool& pool, const at::Tensor& stepped, at:
     if (pool.adaptive) {
       nest.integers({1, 0, 1, 1});
     } else {
-      nest.integers({pool.stride[d], pool.padding[d], pool.dilation[d], pool.kernel[d]});
+      nest.integers({pool.stride[d], -pool.padding[d], pool.dilation[d], pool.kernel[d]});
     }
     const int64_t bits = std::bit_width(static_cast<uint64_t>(inner[d] - 1));
-    nest.integers({pool.in[d], pool.out[d], stepped.stride(stepped.dim() - n + d), bits});
+    nest.integers(
+        {pool.in[d], pool.in[d] - 1, pool.out[d], stepped.stride(stepped.dim() - n + d), bits, int64_t{1} << bits});
   }
   nest.integer(divisor);
 }
@@ -123,6 +124,12 @@ npu_dtype pool_compute(const at::Tensor& tensor, const char* label) {
   const npu_dtype compute = compute_dtype(numeric_dtype(tensor.scalar_type(), label));
   if (compute == NPU_BOOL) throw Unsupported(label);
   return compute;
+}
+
+// Where no window is cut off, every average counts the same number.
+void count_whole_windows(const Pool& pool, Average& kind, int64_t& divisor) {
+  if (kind != Average::kDivisor) divisor = c10::multiply_integers(pool.kernel);
+  kind = Average::kDivisor;
 }
 
 }  // namespace
@@ -190,8 +197,9 @@ void average_pool(const Pool& pool, Average kind, int64_t divisor, const at::Ten
   Nest nest(NPU_REDUCE, pool.label, space.sizes, static_cast<int>(n));
   add_input(nest, pool, space, x);
   nest.with(out, space.kept(out));
-  add_parameters(nest, pool, x, inner, divisor);
   const bool masked = !always_inside(pool);
+  if (!masked) count_whole_windows(pool, kind, divisor);
+  add_parameters(nest, pool, x, inner, divisor);
   nest.run(f_average.get(key_of(pool, static_cast<int64_t>(kind) * 2 + masked), compute,
                          [&] { return average_program(pool, kind, masked); }));
 }
@@ -205,6 +213,7 @@ void average_pool_backward(const Pool& pool, Average kind, int64_t divisor, cons
   const Space space = make_space(out, n, inner);
   Nest nest(NPU_REDUCE, pool.label, space.sizes, static_cast<int>(n));
   nest.with(grad, space.plane(grad)).with(out, space.kept(out));
+  if (always_inside(pool)) count_whole_windows(pool, kind, divisor);
   add_parameters(nest, pool, grad, inner, divisor);
   nest.run(f_average_backward.get(key_of(pool, static_cast<int64_t>(kind)), compute,
                                   [&] { return average_backward_program(pool, kind); }));

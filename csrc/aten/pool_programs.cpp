@@ -4,8 +4,9 @@ namespace torch_npu {
 namespace {
 
 // Every program has these parameters for each dimension; %-names below use {d}.
-const char* const kParameters = "stride{d}, pad{d}, dilation{d}, kernel{d}, in{d}, out{d}, step{d}, bits{d}";
-static_assert(3 * 8 + 1 <= NPU_MAX_PARAMS);
+const char* const kParameters =
+    "stride{d}, origin{d}, dilation{d}, kernel{d}, in{d}, last{d}, out{d}, step{d}, bits{d}, size{d}";
+static_assert(3 * 10 + 1 <= NPU_MAX_PARAMS);
 
 std::string header(const std::string& operands, int64_t n) {
   std::string names;
@@ -34,26 +35,26 @@ const char* const kConstants = R"(
 // Parameters as values, once per segment.
 const char* const kLoadParameters = R"(
   %stride{d} = param stride{d} : i64
-  %pad{d} = param pad{d} : i64
+  %origin{d} = param origin{d} : i64
   %dilation{d} = param dilation{d} : i64
   %kernel{d} = param kernel{d} : i64
   %in{d} = param in{d} : i64
+  %last{d} = param last{d} : i64
   %out{d} = param out{d} : i64
   %step{d} = param step{d} : i64
   %bits{d} = param bits{d} : i64
+  %size{d} = param size{d} : i64
 )";
 
 // %i{d}: the input position of this output and window position; %v{d}: whether it exists.
 const char* const kPlace = R"(
-  %start{d} = mul %o{d}, %stride{d}
-  %reach{d} = mul %w{d}, %dilation{d}
-  %padded{d} = add %start{d}, %reach{d}
-  %i{d} = sub %padded{d}, %pad{d}
+  %reach{d} = fma %w{d}, %dilation{d}, %origin{d}
+  %i{d} = fma %o{d}, %stride{d}, %reach{d}
 )";
 const char* const kInside = R"(
-  %low{d} = ge %i{d}, %zero
-  %high{d} = lt %i{d}, %in{d}
-  %v{d} = and %low{d}, %high{d}
+  %left{d} = sub %last{d}, %i{d}
+  %least{d} = min %i{d}, %left{d}
+  %v{d} = ge %least{d}, %zero
 )";
 const char* const kPlaceAdaptive = R"(
   %p{d} = mul %o{d}, %in{d}
@@ -72,9 +73,9 @@ const char* const kInsideAdaptive = R"(
 const char* const kBackward = R"(
   %i{d} = index {k}
   %w{d} = index {w}
-  %padded{d} = add %i{d}, %pad{d}
-  %last{d} = div %padded{d}, %stride{d}
-  %o{d} = sub %last{d}, %w{d}
+  %padded{d} = sub %i{d}, %origin{d}
+  %newest{d} = div %padded{d}, %stride{d}
+  %o{d} = sub %newest{d}, %w{d}
   %start{d} = mul %o{d}, %stride{d}
   %off{d} = sub %padded{d}, %start{d}
   %extent1{d} = sub %kernel{d}, %one
@@ -100,16 +101,14 @@ const char* const kBackwardAdaptive = R"(
 
 // %len{d}: how many elements the average over window %r{d} counts.
 const char* const kLengthWithPad = R"(
-  %ls{d} = mul %r{d}, %stride{d}
-  %la{d} = sub %ls{d}, %pad{d}
+  %la{d} = fma %r{d}, %stride{d}, %origin{d}
   %lb{d} = add %la{d}, %kernel{d}
-  %lm{d} = add %in{d}, %pad{d}
+  %lm{d} = sub %in{d}, %origin{d}
   %lc{d} = min %lb{d}, %lm{d}
   %len{d} = sub %lc{d}, %la{d}
 )";
 const char* const kLengthInside = R"(
-  %ls{d} = mul %r{d}, %stride{d}
-  %la{d} = sub %ls{d}, %pad{d}
+  %la{d} = fma %r{d}, %stride{d}, %origin{d}
   %lb{d} = add %la{d}, %kernel{d}
   %lc{d} = min %lb{d}, %in{d}
   %ld{d} = max %la{d}, %zero
@@ -152,29 +151,29 @@ std::string flat_lines(int64_t n) {
   return n == 1 ? "  %flat = add %i0, %zero\n" : lines;
 }
 
-// %window: a window position as one number, in row-major order; dimension {d} has `bits{d}` bits of it.
+// %window: a window position as one number, in row-major order; dimension {d} has `bits{d}` bits of it, 2 to which is
+// `size{d}`.
 std::string pack_lines(int64_t n) {
   std::string lines = n == 1 ? "  %window = add %w0, %zero\n" : "", left = "%w0";
   for (int64_t d = 1; d < n; ++d) {
     const std::string e = std::to_string(d), next = d == n - 1 ? "%window" : "%window" + e;
-    lines +=
-        "  %shifted" + e + " = shl " + left + ", %bits" + e + "\n  " + next + " = add %shifted" + e + ", %w" + e + "\n";
+    lines += "  " + next + " = fma " + left + ", %size" + e + ", %w" + e + "\n";
     left = next;
   }
   return lines;
 }
 
-// The %w{d} of %window.
-std::string unpack_lines(int64_t n) {
-  std::string lines, left = "%window";
+// The %w{d} of `window`.
+std::string unpack_lines(int64_t n, const std::string& window) {
+  std::string lines, left = window;
   for (int64_t d = n - 1; d > 0; --d) {
     const std::string next = d == 1 ? "%w0" : "%rest{d}";
-    lines += replace_all("  %size{d} = shl %one, %bits{d}\n  %all{d} = sub %size{d}, %one\n  %w{d} = and " + left +
-                             ", %all{d}\n  " + next + " = shr " + left + ", %bits{d}\n",
+    lines += replace_all("  %all{d} = sub %size{d}, %one\n  %w{d} = and " + left + ", %all{d}\n  " + next + " = shr " +
+                             left + ", %bits{d}\n",
                          "{d}", std::to_string(d));
     left = replace_all(next, "{d}", std::to_string(d));
   }
-  return n == 1 ? "  %w0 = add %window, %zero\n" : lines;
+  return n == 1 ? "  %w0 = add " + window + ", %zero\n" : lines;
 }
 
 // %at: the offset of position `item` by the parameters `step`.
@@ -237,9 +236,9 @@ row:
 // Where in the window the largest value is, is one number for many windows; where in the plane, only their results ask.
 std::string max_program(const Pool& pool, bool masked, npu_dtype compute) {
   const int64_t n = pool.rank();
-  const std::string plane = kConstants + per_space(n, kLoadParameters) + "  %window = add %place, %zero\n" +
-                            unpack_lines(n) + per_space(n, "  %o{d} = index {k}\n") +
-                            per_space(n, pool.adaptive ? kPlaceAdaptive : kPlace) + flat_lines(n);
+  const std::string place = pool.adaptive ? kPlaceAdaptive : kPlace;
+  const std::string plane = kConstants + per_space(n, kLoadParameters) + unpack_lines(n, "%place") +
+                            per_space(n, "  %o{d} = index {k}\n" + place) + flat_lines(n);
   return header("x, out, indices", n) + begin(pool, true, masked) + pack_lines(n) + load_input(pool, masked) +
          largest_lines("%window", compute, masked ? ", mask %m" : "") +
          replace_all(replace_all(plane, "%", "%row_"), "%row_place", "%place") + R"(
