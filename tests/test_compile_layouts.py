@@ -1,10 +1,14 @@
-"""Compiled convolutions give results and gradients in the layouts of eager mode."""
+"""Layouts in compiled graphs: convolutions give those of eager mode, and another one than was traced is refused."""
 
 import copy
 
 import pytest
 import torch
 from torch import nn
+from torch._inductor.codecache import PyCodeCache
+from torch._inductor.utils import run_and_get_code
+
+from torch_npu import _C
 
 
 def run(model, x):
@@ -29,3 +33,24 @@ def test_channels_last(weights_last, image_last):
     assert [t.stride() for t in result] == [t.stride() for t in expected]
     for got, wanted in zip(result, expected, strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_layouts_are_compared_exactly():
+    x = torch.empty_strided((2, 3), (4, 1), device="npu")
+    assert _C.has_layout(x, (2, 3), (4, 1))
+    others = ((2, 3), (3, 1)), ((2, 4), (4, 1)), ((2,), (4,)), ([2, 3], (4, 1)), ((2, 3 + 2**64), (4, 1))
+    for sizes, strides in others:
+        assert not _C.has_layout(x, sizes, strides)
+    with pytest.raises(TypeError, match="expected a tensor, sizes and strides"):
+        _C.has_layout(1, (), ())
+
+
+def test_generated_code_refuses_another_layout_than_was_traced():
+    torch._dynamo.reset()
+    x = torch.randn(4, 6).npu()
+    _, (code,) = run_and_get_code(torch.compile(lambda x: x + 1), x)
+    module = PyCodeCache.load(code)
+    call = getattr(module, "call", None) or module.runner.call
+    assert torch.equal(call([x])[0], x + 1)
+    with pytest.raises(AssertionError, match="expected size 6==4|stride"):
+        call([x.t()])

@@ -235,7 +235,30 @@ PyObject* empty_strided(PyObject*, PyObject* const* args, Py_ssize_t count) {
   END_HANDLE_TH_ERRORS
 }
 
-PyMethodDef functions[] = {{"empty_strided", fast(empty_strided), METH_FASTCALL, nullptr}, {}};
+bool is_tuple_of(PyObject* tuple, at::IntArrayRef expected) {
+  if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) != static_cast<Py_ssize_t>(expected.size())) return false;
+  for (size_t k = 0; k < expected.size(); ++k) {
+    int overflow = 0;
+    PyObject* item = PyTuple_GET_ITEM(tuple, static_cast<Py_ssize_t>(k));
+    if (!PyLong_Check(item) || PyLong_AsLongLongAndOverflow(item, &overflow) != expected[k] || overflow != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// has_layout(tensor, sizes, strides): does the tensor have exactly these?
+PyObject* has_layout(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK_TYPE(count == 3 && THPVariable_Check(args[0]), "expected a tensor, sizes and strides");
+  const at::Tensor& tensor = THPVariable_Unpack(args[0]);
+  return PyBool_FromLong(is_tuple_of(args[1], tensor.sizes()) && is_tuple_of(args[2], tensor.strides()));
+  END_HANDLE_TH_ERRORS
+}
+
+PyMethodDef functions[] = {{"empty_strided", fast(empty_strided), METH_FASTCALL, nullptr},
+                           {"has_layout", fast(has_layout), METH_FASTCALL, nullptr},
+                           {}};
 
 }  // namespace
 

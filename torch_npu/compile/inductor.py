@@ -48,6 +48,7 @@ SETTINGS = {
     # compute exponentials twice, every head of attention its own sine.
     "realize_opcount_threshold": 8,
     "epilogue_fusion_first": True,  # a sum that the next reduction needs as well is stored by the product before it
+    "alignment_asserts": False,  # commands take any address
     "graph_partition": False,  # whole graphs are captured, or not
     "triton.autotune_at_compile_time": False,  # on by itself for a package where Triton and a GPU are
 }

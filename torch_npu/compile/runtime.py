@@ -3,6 +3,7 @@
 from torch_npu import _C
 
 empty_strided_npu = _C.empty_strided
+has_layout = _C.has_layout
 
 
 def npu_kernel(name, kind, *, tensors, sizes, operands, program, numbers=(), params=(), inner=0, k=0, tune=False):

@@ -47,6 +47,13 @@ class _Lines:
         return line
 
 
+    def _codegen_assert_size_stride(self, code, name, size, stride, op_name) -> None:
+        """PyTorch's check takes 1 us (from 2.13 on it can be replaced). It is left to say what is wrong."""
+        code.writeline(
+            f"has_layout({name}, {size}, {stride}) or assert_size_stride({name}, {size}, {stride}, {op_name!r})"
+        )
+
+
 class NpuSubgraphWrapper(_Lines, EstimatesPeak, SubgraphPythonWrapperCodegen):
     pass
 
@@ -60,4 +67,6 @@ class NpuWrapper(_Lines, EstimatesPeak, PythonWrapperCodegen):
 
     def write_header(self) -> None:
         super().write_header()
-        self.header.writeline("from torch_npu.compile.runtime import device_guard, empty_strided_npu, npu_kernel")
+        self.header.writeline(
+            "from torch_npu.compile.runtime import device_guard, empty_strided_npu, has_layout, npu_kernel"
+        )
