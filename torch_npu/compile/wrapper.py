@@ -46,7 +46,6 @@ class _Lines:
             line = line.replace(general, f"{name} = empty_strided_npu(").replace(fast, f", {dtype})")
         return line
 
-
     def _codegen_assert_size_stride(self, code, name, size, stride, op_name) -> None:
         """PyTorch's check takes 1 us (from 2.13 on it can be replaced). It is left to say what is wrong."""
         code.writeline(
