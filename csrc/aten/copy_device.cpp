@@ -4,7 +4,7 @@
 
 #include "csrc/aten/complex.h"
 #include "csrc/aten/fallback.h"
-#include "csrc/aten/map.h"
+#include "csrc/aten/nest.h"
 #include "csrc/aten/staging.h"
 #include "csrc/aten/types.h"
 #include "csrc/core/debug.h"
@@ -52,20 +52,8 @@ struct Words {
 };
 
 Words opaque_words(size_t element_size) {
-  switch (element_size) {
-    case 1:
-      return {NPU_U8, 1};
-    case 2:
-      return {NPU_U16, 1};
-    case 4:
-      return {NPU_U32, 1};
-    case 8:
-      return {NPU_U64, 1};
-    case 16:
-      return {NPU_U64, 2};
-    default:
-      throw Unsupported(kLabel);
-  }
+  if (element_size == 16) return {NPU_U64, 2};
+  return {bits_dtype(element_size, kLabel), 1};
 }
 
 Words words_of(const at::Tensor& tensor, bool opaque) {

@@ -7,26 +7,11 @@
 
 #include <cstring>
 
-#include "csrc/aten/map.h"
+#include "csrc/aten/nest.h"
 #include "csrc/aten/registration.h"
 
 namespace torch_npu::fill_cpp {
 namespace {
-
-npu_dtype bits_dtype(size_t element_size, const char* label) {
-  switch (element_size) {
-    case 1:
-      return NPU_U8;
-    case 2:
-      return NPU_U16;
-    case 4:
-      return NPU_U32;
-    case 8:
-      return NPU_U64;
-    default:
-      throw Unsupported(label);
-  }
-}
 
 void fill_bits(const at::Tensor& self, uint64_t bits, const char* label) {
   const auto device = self.device().index();

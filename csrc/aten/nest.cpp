@@ -6,12 +6,8 @@
 
 namespace torch_npu {
 
-npu_dtype opaque_dtype(c10::ScalarType type, const char* label) {
-  const npu_dtype known = storage_dtype(type);
-  if (known != NPU_DTYPE_NONE) {
-    return known;
-  }
-  switch (c10::elementSize(type)) {
+npu_dtype bits_dtype(size_t element_size, const char* label) {
+  switch (element_size) {
     case 1:
       return NPU_U8;
     case 2:
@@ -23,6 +19,11 @@ npu_dtype opaque_dtype(c10::ScalarType type, const char* label) {
     default:
       throw Unsupported(label);
   }
+}
+
+npu_dtype opaque_dtype(c10::ScalarType type, const char* label) {
+  const npu_dtype known = storage_dtype(type);
+  return known != NPU_DTYPE_NONE ? known : bits_dtype(c10::elementSize(type), label);
 }
 
 npu_dtype numeric_dtype(c10::ScalarType type, const char* label) {

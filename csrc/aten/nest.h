@@ -15,6 +15,8 @@
 
 namespace torch_npu {
 
+// The type whose elements are words of this many bytes.
+npu_dtype bits_dtype(size_t element_size, const char* label);
 // The storage type that moves the bits of `type` and never looks at them: complex64 travels as a 64-bit word.
 npu_dtype opaque_dtype(c10::ScalarType type, const char* label);
 // For ops that compute with the values.
