@@ -264,20 +264,22 @@ def _simplify_mask(node: Node, masks: Masks) -> bool:
 FEW_KEYS, SOME_QUERIES = 128, 16
 
 
+_SDPA_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+
+
 def _is_short(node: Node) -> bool:
     query, key, value, mask, dropout, _, _, grouped = arguments(node, *_SDPA_ARGUMENTS)
     values = [value_of(n) for n in (query, key, value)]
-    if any(v is None for v in values) or mask is not None or dropout or grouped:
+    if any(v is None for v in values) or mask is not None or dropout:
         return False
     if any(v.dtype != torch.float32 or v.dim() != 4 for v in (*values, value_of(node))):
         return False
     if not all(isinstance(s, int) for v in values for s in v.shape):
         return False
-    batches = {tuple(v.shape[:2]) for v in values}
-    return len(batches) == 1 and values[1].shape[2] < FEW_KEYS and values[0].shape[2] >= SOME_QUERIES
-
-
-_SDPA_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+    (batch, heads, queries, _), (_, shared, keys, _) = (v.shape for v in values[:2])
+    if any(tuple(v.shape[:2]) != (batch, shared) for v in values[1:]) or (heads != shared and not grouped):
+        return False
+    return keys < FEW_KEYS and queries >= SOME_QUERIES
 
 
 def _scaled(graph: Graph, node: Node, scale: float) -> Node:
@@ -290,18 +292,26 @@ def _scaled(graph: Graph, node: Node, scale: float) -> Node:
 
 def _take_apart(graph: Graph, node: Node) -> None:
     query, key, value, _, _, causal, scale, _ = arguments(node, *_SDPA_ARGUMENTS)
-    *_, queries, width = shape_of(query)
-    keys = shape_of(key)[2]
+    (_, heads, queries, width), (_, shared, keys, _) = shape_of(query), shape_of(key)
     call, method = graph.call_function, graph.call_method
     with graph.inserting_before(node):
-        scaled = _scaled(graph, query, width**-0.5 if scale is None else scale)
-        scores = call(torch.matmul, (scaled, method("transpose", (key, -2, -1))))
+        query = _scaled(graph, query, width**-0.5 if scale is None else scale)
+        if heads != shared:  # [batch, shared, group, query, width]: keys and values are the same for a group
+            query = method("unflatten", (query, 1, (shared, heads // shared)))
+            key, value = method("unsqueeze", (key, 2)), method("unsqueeze", (value, 2))
+        scores = call(torch.matmul, (query, method("transpose", (key, -2, -1))))
         if causal:
-            ones = call(torch.ones, (queries, keys), {"dtype": torch.bool, "device": value_of(query).device})
+            ones = call(torch.ones, (queries, keys), {"dtype": torch.bool, "device": value_of(node).device})
             scores = method("masked_fill", (scores, method("triu", (ones, 1)), float("-inf")))
         new = call(torch.matmul, (call(torch.softmax, (scores, -1)), value))
-        if not value_of(node).is_contiguous():  # rows outside of heads
-            new = method("transpose", (method("contiguous", (method("transpose", (new, 1, 2)),)), 1, 2))
+        across = not value_of(node).is_contiguous()  # rows outside of heads
+        if across:
+            rank = 4 + (heads != shared)
+            new = method("contiguous", (method("permute", (new, (0, rank - 2, *range(1, rank - 2), rank - 1))),))
+        if heads != shared:
+            new = method("flatten", (new, 1 + across, 2 + across))
+        if across:
+            new = method("transpose", (new, 1, 2))
     replace(node, new, "short_attention")
     graph.erase_node(node)
 
