@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch._dynamo
 import torch._inductor.compile_fx  # brings torch_npu.compile.inductor
+import torch.utils.checkpoint
 from torch._dynamo.utils import counters
 from torch._inductor.utils import run_and_get_code
 from torch.nn import functional as F
@@ -172,3 +173,13 @@ def test_loops_beside_a_product_are_no_part_of_it():
     """Of the same number of points, but nothing of the product is read there."""
     code = run(lambda a, b, c: ((a @ b).sum(0) + (a * c).sum(0), torch.tanh(a * c))[1] @ b, [(16, 16)] * 3, grad=False)
     assert sorted(kinds(code)) == ["map", "matmul"]
+
+
+def test_what_a_checkpoint_computes_again():
+    """The products of the forward pass are in the backward pass, too: nothing but the inputs is kept."""
+    code = run(lambda *args: torch.utils.checkpoint.checkpoint(attend, *args, use_reentrant=False), SHAPES)
+    assert counters["inductor"]["npu_batches"] == 6
+    assert code.count("def call(") == 2
+    backward = code.split("def call(")[2]
+    kept = backward.split(" = args")[0].split("\n")[-1]
+    assert len(kept.split(",")) <= 5, kept

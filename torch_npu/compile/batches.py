@@ -95,21 +95,23 @@ def _source(node: Node) -> tuple[Node, bool] | None:
     return source, False
 
 
-def _call(graph: Graph, target, *args) -> Node:
-    node = graph.call_function(target, args)
+def _call(like: Node, target, *args) -> Node:
+    """A node in front of `like`, with all that is known of that one but its value."""
+    node = like.graph.call_function(target, args)
+    node.meta = {k: v for k, v in like.meta.items() if k not in ("val", "tensor_meta")}
     values = torch.fx.node.map_arg(args, lambda n: n.meta["val"])
     with detect_fake_mode(values):
         node.meta["val"] = target(*values)
     return node
 
 
-def _lifted(graph: Graph, node: Node, batch: list[int], turn: bool) -> Node:
+def _lifted(bmm: Node, node: Node, batch: list[int], turn: bool) -> Node:
     """A factor of bmm with these batch dimensions, or its transpose."""
     found = _source(node)
     if found is None or list(value_of(found[0]).shape[:-2]) != batch:
-        found = _call(graph, aten.view.default, node, [*batch, *value_of(node).shape[-2:]]), False
+        found = _call(bmm, aten.view.default, node, [*batch, *value_of(node).shape[-2:]]), False
     source, turned = found
-    return source if turned == turn else _call(graph, aten.permute.default, source, _swapped(len(batch) + 2))
+    return source if turned == turn else _call(bmm, aten.permute.default, source, _swapped(len(batch) + 2))
 
 
 def _is_static(node: Node) -> bool:
@@ -152,10 +154,10 @@ def _rewrite(graph: Graph, node: Node) -> bool:
         results = _users(results)
     across = whole and _all_are(_users(results), _order(rank))
     with graph.inserting_before(node):
-        factors = [_lifted(graph, f, batch, turn) for f in (node.args[::-1] if turn else node.args)]
-        product = _call(graph, op, *factors, across)
+        factors = [_lifted(node, f, batch, turn) for f in (node.args[::-1] if turn else node.args)]
+        product = _call(node, op, *factors, across)
         if not whole:
-            flat = _call(graph, aten.view.default, product, list(value_of(node).shape))
+            flat = _call(node, aten.view.default, product, list(value_of(node).shape))
     for result in results:
         result.replace_all_uses_with(product)
     if not whole:

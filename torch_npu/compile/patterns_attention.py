@@ -259,8 +259,8 @@ def _simplify_mask(node: Node, masks: Masks) -> bool:
     return True
 
 
-# Below so many keys the scores of all heads are no larger than keys and values, and fused commands are faster: nothing
-# is computed twice, and scale and mask cost nothing where they are. One row of queries has a command of its own.
+# Below so many keys the scores of all heads are at most a few times as large as the queries, and fused commands are
+# faster: nothing is computed twice, and scale and mask cost nothing where they are. Few queries read keys once.
 FEW_KEYS, SOME_QUERIES = 128, 16
 
 
