@@ -82,3 +82,17 @@ OTHERS = {
 def test_other_convolutions_stay_commands(name):
     shapes, options = OTHERS[name]
     assert "'matmul'" not in run(lambda x, w: F.conv2d(x, w, **options), shapes)
+
+
+def test_channels_last():
+    def embed(x, w, b):
+        return F.conv2d(x, w, b, stride=8).relu()
+
+    args = [torch.randn(s).npu() for s in ((2, 3, 16, 16), (16, 3, 8, 8), (16,))]
+    args[:2] = [t.to(memory_format=torch.channels_last).requires_grad_() for t in args[:2]]
+    got, want = torch.compile(embed)(*args), embed(*args)
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+    assert got.stride() == want.stride()
+    for g, w in zip(*(torch.autograd.grad(r.square().sum(), args[:2]) for r in (got, want)), strict=True):
+        torch.testing.assert_close(g, w, rtol=1e-3, atol=1e-3)
+        assert g.stride() == w.stride()
