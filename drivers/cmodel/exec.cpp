@@ -126,7 +126,7 @@ const char* dense(Frame& f, Ref ref, int dtype, int64_t n, char* to) {
 
 namespace {
 
-// Memory for a value without a slot of its own: a fold's result that a tile of several rows needs at every point.
+// Memory for a value that cannot take a slot of its own: one of a row that a tile of several rows needs at every point.
 char* spill(const Frame& f, int id) {
   thread_local std::unordered_map<int, std::vector<char>> memory;
   std::vector<char>& own = memory[id];
@@ -141,7 +141,7 @@ void spread(Frame& f, int id, const Tile& tile) {
   if (from.axis == kBoth) return;
   const Op& op = f.plan->ops[id];
   const int log_size = log_size_of(op.dtype);
-  char* slot = op.slot != kNone ? f.slot(op.slot) : spill(f, id);
+  char* slot = op.slot != kNone && !from.kept ? f.slot(op.slot) : spill(f, id);
   const int64_t bytes = tile.cols << log_size;
   if (from.axis == kRows && (from.ptr < slot || from.ptr >= slot + f.slot_bytes)) {
     repeat_values(slot, from.ptr, log_size, 1, tile.rows, tile.cols);

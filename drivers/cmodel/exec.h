@@ -24,6 +24,7 @@ struct Ref {
   bool uniform = false;
   Axis axis = kBoth;
   uint8_t stored = 0;  // NPU_BF16 or NPU_F16: an F32 value as it lies in memory, for compiled loops
+  bool kept = false;   // another segment will read it, too: its memory is not to be overwritten
 };
 
 // The failure of a job: of several, the one at the lowest position.

@@ -186,6 +186,7 @@ void Reduce::run_batch(Frame& f, int64_t first, int64_t rows) {
       }
       if (segment.row_values_computed && m >= 32) {
         f.val[id].axis = kRows;
+        f.val[id].kept = true;
         continue;
       }
       const int log_size = log_size_of(plan_.ops[id].dtype);

@@ -117,3 +117,24 @@ TEST(rows_of_a_reduction_with_many_instructions) {
     expect(k, std::to_string(length), {1e-5, 1e-5});
   }
 }
+
+TEST(a_value_of_a_row_is_read_by_two_segments) {
+  // Of rows too short for loops of their own, the first segment spreads the value and must leave it to the second. The
+  // gradient of a sine of a norm, with what the first stores loaded and overwritten by the second.
+  for (int64_t points : {8, 16, 31, 32, 40, 47, 48, 64, 300})
+    for (int64_t rows : {2, 3, 30}) {
+      Case k(NPU_REDUCE, {rows, points}, 1);
+      k.add(k.block(small(rows * points, 3)), NPU_F32, {points, 1});
+      k.add(k.block(small(rows * points, 5)), NPU_F32, {points, 1});
+      k.add(k.block(rows * points, NPU_F32), NPU_F32, {points, 1});
+      k.with(
+          "program p(x, g, out)\neach:\n  %x = load x : f32\n  %f = fold welford %x\n  %m = get %f, 0 : f32\n"
+          "  %v = get %f, 1 : f32\nrow:\n  %one = const 1 : f32\n  %o = add %v, %one\n  %r = rsqrt %o\neach:\n"
+          "  %g = load g : f32\n  %y = load x : f32\n  %c = sub %y, %m\n  %n = mul %c, %r\n  %s = sin %n\n"
+          "  %p = mul %g, %s\n  store out, %p\n  %q = add %g, %p\n  %t = mul %q, %n\n  %a = fold sum %t\n"
+          "  %b = fold sum %q\neach:\n  %h = load g : f32\n  %l = load out : f32\n  %i = add %h, %l\n"
+          "  %j = sub %i, %b\n  %z = load x : f32\n  %d = sub %z, %m\n  %e = mul %d, %r\n  %k = mul %e, %a\n"
+          "  %w = sub %j, %k\n  %u = mul %r, %w\n  store out, %u\n");
+      expect(k, std::to_string(rows) + " rows of " + std::to_string(points), {1e-5, 100});
+    }
+}
