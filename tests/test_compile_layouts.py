@@ -54,3 +54,23 @@ def test_generated_code_refuses_another_layout_than_was_traced():
     assert torch.equal(call([x])[0], x + 1)
     with pytest.raises(AssertionError, match="expected size 6==4|stride"):
         call([x.t()])
+
+
+@pytest.mark.parametrize(
+    "find",
+    [
+        torch.nonzero,
+        torch.argwhere,
+        lambda x: torch.where(x > 0),
+        lambda x: torch.nonzero_static(x, size=4),
+        lambda x: torch.nonzero_static(x, size=20, fill_value=7),
+    ],
+)
+@torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
+def test_positions_of_ones(find):
+    """Traced with columns behind each other, as on cuda."""
+    torch._dynamo.reset()
+    x = torch.eye(3, 4).npu()
+    compiled = torch.compile(lambda x: (find(x + 0), x * 2), fullgraph=True)
+    for ones in (x, x[:2], torch.zeros_like(x)):
+        torch.testing.assert_close(compiled(ones)[0], find(ones), check_stride=True)

@@ -173,6 +173,17 @@ def test_fractional_pooling_takes_the_windows_of_the_cpu(dtype):
         assert torch.equal(got[0].cpu(), want[0]) and torch.equal(got[1].cpu(), want[1])
 
 
+def test_positions_of_ones_lie_as_on_the_cpu():
+    for x in (torch.eye(3, 4), torch.zeros(3, 4), torch.ones(5), torch.ones(())):
+        assert torch.nonzero(x.npu()).stride() == torch.nonzero(x).stride()
+        static = torch.nonzero_static(x.npu(), size=4)  # as on cuda: torch.compile expects it
+        assert static.stride() == (1, 4) and torch.equal(static.cpu(), torch.nonzero_static(x, size=4))
+    for out in (torch.empty(0, dtype=torch.int64), torch.empty(3, 2, dtype=torch.int64)):
+        on_npu = torch.nonzero(torch.eye(3).npu(), out=out.npu())
+        expected = torch.nonzero(torch.eye(3), out=out)
+        assert on_npu.stride() == expected.stride() and torch.equal(on_npu.cpu(), expected)
+
+
 def test_channels_last_stays_channels_last():
     x = torch.randn(2, 3, 8, 8, device="npu").to(memory_format=torch.channels_last)
     assert F.max_pool2d(x, 2).is_contiguous(memory_format=torch.channels_last)

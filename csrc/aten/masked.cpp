@@ -99,6 +99,14 @@ each:
       }));
 }
 
+// Columns lie behind each other, as on the CPU and in the strides that torch.compile expects; an out= of the right size
+// keeps its own.
+void resize_columns(const at::Tensor& out, int64_t rows, int64_t columns) {
+  if (at::native::resize_output(out, {rows, columns})) {
+    out.as_strided_({rows, columns}, {1, rows});
+  }
+}
+
 at::Tensor& nonzero_out(const at::Tensor& self, at::Tensor& out) {
   constexpr const char* label = "aten::nonzero";
   TORCH_CHECK(out.scalar_type() == at::kLong,
@@ -109,7 +117,7 @@ at::Tensor& nonzero_out(const at::Tensor& self, at::Tensor& out) {
   }
   const at::Tensor x = self.is_complex() ? truth(self).contiguous() : self.contiguous();
   const at::Tensor number = running_count(x, label);
-  at::native::resize_output(out, {last(number), x.dim()});
+  resize_columns(out, last(number), x.dim());
   store_coordinates(out, x, number, label);
   return out;
 }
@@ -127,7 +135,7 @@ at::Tensor& nonzero_static_out(const at::Tensor& self, int64_t size, int64_t fil
   }
   const at::Tensor x = self.is_complex() ? truth(self).contiguous() : self.contiguous();
   const at::Tensor number = running_count(x, label);
-  at::native::resize_output(out, {size, x.dim()});
+  resize_columns(out, size, x.dim());
   out.fill_(fill_value);
   store_coordinates(out, x, number, label);
   return out;
