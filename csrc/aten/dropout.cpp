@@ -45,6 +45,9 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, doubl
   }
   TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
   const npu_dtype compute = compute_dtype(numeric_dtype(input.scalar_type(), label));
+  if (!is_float(compute)) {
+    throw Unsupported(label);
+  }
   const at::Tensor x = input.is_non_overlapping_and_dense() ? input : input.contiguous();
   at::Tensor out = at::empty_like(x);
   at::Tensor kept = at::empty_like(x, x.options().dtype(at::kBool));

@@ -226,11 +226,19 @@ void set_params(npu_command& command, std::initializer_list<npu_scalar> params) 
 
 }  // namespace
 
+npu::Program parse_for(npu_dtype compute, const std::string& text) {
+  npu::Program program = npu::parse(text);
+  if (!is_float(compute) && !npu::validate(program.desc()).empty()) {
+    throw Unsupported("dtype");
+  }
+  return program;
+}
+
 Kernel& TypedKernel::make(npu_dtype compute, const char* text, std::atomic<Kernel*>& slot) {
   if (!text) {
     throw Unsupported("dtype");
   }
-  auto* made = new Kernel(npu::parse(replace_type(text, npu::dtype_name(compute))));
+  auto* made = new Kernel(parse_for(compute, replace_type(text, npu::dtype_name(compute))));
   Kernel* expected = nullptr;
   if (!slot.compare_exchange_strong(expected, made, std::memory_order_acq_rel)) {
     delete made;
@@ -285,7 +293,7 @@ Kernel& TypedKernel::rounded(npu_dtype compute, npu_dtype storage) {
   const std::lock_guard lock(mutex);
   Kernel*& kernel = known[{this, compute, storage}];
   if (!kernel) {
-    const auto program = npu::parse(replace_type(text(compute), npu::dtype_name(compute)));
+    const auto program = parse_for(compute, replace_type(text(compute), npu::dtype_name(compute)));
     kernel = new Kernel(with_rounding(program, compute, storage));
   }
   return *kernel;

@@ -49,6 +49,10 @@ class TypedKernel {
   std::array<std::atomic<Kernel*>, 2> complex_kernels_{};
 };
 
+// A text whose `$t` was replaced. Throws Unsupported if it is no valid program for integers or bool, which not every
+// instruction takes: the CPU computes the op then, or knows the error.
+npu::Program parse_for(npu_dtype compute, const std::string& text);
+
 // How a number (a 0-d CPU tensor) meets the other operands.
 enum class Numbers {
   kCompute,  // in the precision of the computation, as PyTorch's arithmetic does

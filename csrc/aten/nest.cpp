@@ -145,7 +145,7 @@ Kernel& KernelFamily::get(int64_t key, npu_dtype compute, const std::function<st
   std::lock_guard lock(mutex_);
   Kernel*& kernel = kernels_[{key, compute}];
   if (!kernel) {
-    kernel = new Kernel(npu::parse(replace_all(text(), "$t", npu::dtype_name(compute))));
+    kernel = new Kernel(parse_for(compute, replace_all(text(), "$t", npu::dtype_name(compute))));
   }
   return *kernel;
 }

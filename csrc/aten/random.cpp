@@ -164,13 +164,15 @@ NPU_DISTRIBUTION(cauchy_, with_one, R"(
   %r = add %ts, %median
 )")
 
-npu_dtype float_compute(c10::ScalarType type, const char* label) {
-  const npu_dtype compute = compute_dtype(numeric_dtype(type, label));
-  return is_float(compute) ? compute : NPU_F64;  // integers hold a distribution too (geometric_)
-}
-
-void sample(const at::Tensor& self, Distribution& distribution, double a, double b, const Gen& generator) {
-  const npu_dtype compute = float_compute(self.scalar_type(), distribution.label);
+void sample(const at::Tensor& self, Distribution& distribution, double a, double b, const Gen& generator,
+            bool integers = false) {
+  npu_dtype compute = compute_dtype(numeric_dtype(self.scalar_type(), distribution.label));
+  if (!is_float(compute)) {
+    if (!integers || compute == NPU_BOOL) {
+      throw Unsupported(distribution.label);
+    }
+    compute = NPU_F64;
+  }
   fill_dense(self, [&](const at::Tensor& out) {
     RandomNest nest(distribution.label, out.numel(), out, generator);
     nest.number(a).number(b).run(distribution.of(compute));
@@ -209,7 +211,7 @@ void launch_exponential(at::TensorIteratorBase& iter, const double lambda, Gen g
   sample(iter.tensor(0), exponential_(), lambda, -epsilon / 2, generator);
 }
 void launch_geometric(at::TensorIteratorBase& iter, const double p, Gen generator) {
-  sample(iter.tensor(0), geometric_(), p, 0, generator);
+  sample(iter.tensor(0), geometric_(), p, 0, generator, /*integers=*/true);
 }
 void launch_cauchy(at::TensorIteratorBase& iter, const double median, const double sigma, Gen generator) {
   sample(iter.tensor(0), cauchy_(), median, sigma, generator);

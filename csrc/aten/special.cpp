@@ -291,6 +291,9 @@ template <class Meta, bool upper>
 void launch_igamma(Meta& op, const Tensor& out, const Tensor& self, const Tensor& other) {
   const char* label = upper ? "aten::igammac" : "aten::igamma";
   refuse_other_result(op, out, label);
+  if (!out.is_floating_point()) {
+    throw Unsupported(label);  // the meta function takes integers, no kernel of PyTorch's does
+  }
   Rows rows = terms(label, out, 96);
   rows.indexed().reduced(out);
   add_expanded(rows, self, out);
