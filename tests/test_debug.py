@@ -191,13 +191,11 @@ def test_tags_are_coloured_on_a_terminal_and_nowhere_else(python):
     assert "\033[" not in piped and "[VIEW] view" in piped
 
 
-def test_the_environment_enables_it_and_bad_values_are_said(python, tmp_path):
+def test_the_environment_enables_it(python, tmp_path):
     code = "import torch; torch.ones(2, device='npu') + 1"
     file = str(tmp_path / "log")
     assert python(code, TORCH_NPU_DEBUG="1", TORCH_NPU_DEBUG_FORMAT="json", TORCH_NPU_DEBUG_FILE=file).err == ""
     assert [json.loads(line)["tag"] for line in open(file)] == ["NPU", "NPU"]
-    result = python(code, TORCH_NPU_DEBUG="loud")
-    assert result.status == 0 and 'expected TORCH_NPU_DEBUG to be 0, 1, 2 or 3, got "loud"' in result.err
 
 
 def test_enable_disable_and_nesting():

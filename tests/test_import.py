@@ -1,4 +1,4 @@
-"""import torch loads the device, cheaply, and is never broken by it."""
+"""import torch loads the device, cheaply, and is not broken by it, only by a setting that it does not have."""
 
 import os
 import shutil
@@ -153,3 +153,21 @@ def test_library_that_cannot_be_loaded_is_named(tmp_path):
     result = run_in(tmp_path, "import torch; print('alive')")
     assert result.stdout.strip() == "alive"
     assert "the npu device is not available" in result.stderr and extension in result.stderr
+
+
+@pytest.mark.parametrize(
+    "variable, value, expected",
+    [
+        ("TORCH_NPU_FALLBACK", "eror", "warn or quiet or error"),
+        ("TORCH_NPU_DEBUG", "loud", "0 or 1 or 2 or 3"),
+        ("TORCH_NPU_DEBUG_FORMAT", "xml", "text or json"),
+        ("TORCH_NPU_BLOCKING", "yes", "0 or 1"),
+        ("TORCH_NPU_SANITIZE_REPORT", "print", "raise or log"),
+    ],
+)
+@pytest.mark.parametrize("module", ["torch", "torch_npu"])
+def test_a_value_that_no_setting_has_fails_the_import(python, module, variable, value, expected):
+    result = python(f"import {module}; print('went on')", **{variable: value})
+    assert result.status == 1 and result.out == ""
+    assert f'{variable}: expected {expected}, got "{value}"' in result.err
+    assert python("import torch", **{variable: ""}).status == 0

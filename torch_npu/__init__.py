@@ -55,6 +55,7 @@ def _autoload() -> None:
     """Called by `import torch`. A failure warns here, and `import torch_npu` raises it."""
     if _ready or not _in_torch_import:  # `import torch_npu` came first: it finishes the work itself, below
         return
+    _check_environment()
     try:
         _setup()
     except Exception as error:
@@ -63,6 +64,14 @@ def _autoload() -> None:
         warnings.warn(f"the npu device is not available: {error}", stacklevel=2)
         return
     _sanitize()
+
+
+def _check_environment() -> None:
+    """Raises for a value that no setting has, even in `import torch`: a misspelt TORCH_NPU_FALLBACK=error would let
+    everything pass."""
+    from torch_npu import config
+
+    config.check_environment()
 
 
 def _setup() -> None:
@@ -139,10 +148,10 @@ def _is_doctor() -> bool:
 if not _in_torch_import:
     import torch  # noqa: F401  (runs _autoload, which leaves the work to the next lines)
 
-    try:
-        _setup()
-        _sanitize()
-    except Exception as error:
-        if not _is_doctor():
-            raise
-        _import_error = error
+    for step in (_check_environment, _setup, _sanitize):
+        try:
+            step()
+        except Exception as error:
+            if not _is_doctor():
+                raise
+            _import_error = _import_error or error

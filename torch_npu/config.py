@@ -26,7 +26,8 @@ VARIABLES = (
     Setting(
         "TORCH_NPU_FALLBACK",
         "warn",
-        "What happens when an op runs on the CPU: `warn` once per op, `quiet` (only count), `error` (raise).",
+        "What happens when an op runs on the CPU: `warn` once per op, `quiet` (only count), `error` (raise). "
+        "Any other word is an error at import, here and wherever else the values are a list.",
         "One warning per op; counts in `torch_npu.fallback.report()`.",
         ("warn", "quiet", "error"),
     ),
@@ -251,10 +252,18 @@ TABLES = (
 )
 
 
-def misunderstood(setting: Setting) -> bool:
-    """Whether the value in this process is none of the setting's."""
+def misunderstood(setting: Setting) -> str:
+    """What is wrong, if the value in this process is none of the setting's."""
     given = os.environ.get(setting.name, "")
-    return bool(given and setting.values) and given not in setting.values
+    if not given or not setting.values or given in setting.values:
+        return ""
+    return f'{setting.name}: expected {" or ".join(setting.values)}, got "{given}"'
+
+
+def check_environment() -> None:
+    for setting in VARIABLES:
+        if found := misunderstood(setting):
+            raise ValueError(found)
 
 
 def current(setting: Setting) -> str:

@@ -11,7 +11,7 @@
 namespace torch_npu::fallback {
 namespace {
 
-// A bad value must not break `import torch`, so it is reported and the default taken.
+// `import torch` has refused a bad value before; in a program without Python it is reported and the default taken.
 Mode mode_from_environment() noexcept {
   const char* text = std::getenv("TORCH_NPU_FALLBACK");
   if (text == nullptr || *text == '\0') {

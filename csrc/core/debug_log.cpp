@@ -308,7 +308,7 @@ Watcher g_watcher;
 std::mutex g_mutex;
 at::CallbackHandle g_callback = at::INVALID_CALLBACK_HANDLE;
 
-// A bad value must not break `import torch`, so it is reported.
+// `import torch` has refused a bad value before; in a program without Python it is reported.
 const bool g_environment_read = [] {
   const auto variable = [](const char* name) -> std::string {
     const char* value = std::getenv(name);

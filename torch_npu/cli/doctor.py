@@ -119,7 +119,7 @@ def variables():
         yield Finding(
             "variables",
             "problem",
-            f"{s.name}: expected {' or '.join(s.values)}, got {os.environ[s.name]!r}",
+            config.misunderstood(s),
             f"unset it, or see python -m torch_npu config --markdown for {s.name}",
         )
     # Import refuses a value that would make a check look for nothing.
