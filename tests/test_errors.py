@@ -1,5 +1,8 @@
 """Bad input: one sentence that says what to do, and the device works afterwards."""
 
+import pickle
+from multiprocessing.reduction import ForkingPickler
+
 import pytest
 import torch
 
@@ -208,6 +211,33 @@ def test_blocking_launches_raise_at_the_op(python, broken_driver):
     error, after = python(ASYNCHRONOUS, TORCH_NPU_DRIVER=driver, TORCH_NPU_BLOCKING="1").lines()
     assert "AcceleratorError" in error and "mul" in error
     assert after == "[2.0, 2.0, 2.0, 2.0]"
+
+
+def test_values_that_only_the_cpu_checks_have_a_defined_result():
+    """docs/design.md, "What can fail": the host would have to wait."""
+    p, zero = torch.tensor([2.0, -1.0], device="npu"), torch.zeros(2, dtype=torch.int64, device="npu")
+    assert torch.nn.functional.binary_cross_entropy(p, torch.ones_like(p)).isnan()
+    assert torch.bernoulli(p).tolist() == [1, 0]
+    for divide in (torch.floor_divide, torch.remainder, torch.fmod):
+        assert divide(zero + 7, zero).tolist() == [0, 0]
+    assert device_works()
+
+
+@pytest.mark.parametrize("make", [lambda x: x.npu(), lambda x: torch.empty_like(x, device="npu")])
+def test_quantized_tensors_are_refused_by_that_name(make):
+    with pytest.raises(NotImplementedError, match="cannot hold quantized tensors"):
+        make(torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8))
+    with pytest.raises(NotImplementedError, match="strided or sparse, got a quantized one"):
+        torch.quantize_per_tensor(torch.ones(3, device="npu"), 0.1, 0, torch.qint8)
+    assert device_works()
+
+
+def test_sending_a_tensor_to_another_process_says_what_to_send():
+    x = torch.ones(3, device="npu").share_memory_()  # nothing to do, as on cuda
+    for what in (x, torch.nn.Parameter(x), torch.nn.Linear(2, 2).npu()):
+        with pytest.raises(RuntimeError, match=r"npu tensors cannot be sent to another process: send tensor.cpu\(\)"):
+            ForkingPickler.dumps(what)
+    assert pickle.loads(ForkingPickler.dumps(x.cpu())).tolist() == [1, 1, 1]
 
 
 # -- the fallback --

@@ -25,6 +25,7 @@ def register() -> None:
             for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
         )
     _pass_autocast()
+    _refuse_sharing()
     atexit.register(_let_backward_end)
     _dlpack.patch()
     _printing.patch()
@@ -44,6 +45,23 @@ def _pass_autocast() -> None:
     for operator in known.values():
         if DispatchKey.AutocastPrivateUse1 not in operator.py_kernels:
             operator.fallthrough(DispatchKey.AutocastPrivateUse1)
+
+
+def _refuse_sharing() -> None:
+    """Tensors that go to another process (torch.multiprocessing) lie in shared memory, which the device's does not."""
+    from multiprocessing.reduction import ForkingPickler
+
+    import torch
+    from torch.multiprocessing.reductions import reduce_storage
+
+    def reduce(storage):
+        if storage.device.type == "npu":
+            raise RuntimeError(
+                "npu tensors cannot be sent to another process: send tensor.cpu(), and move it to npu there"
+            )
+        return reduce_storage(storage)
+
+    ForkingPickler.register(torch.UntypedStorage, reduce)
 
 
 def _let_backward_end() -> None:

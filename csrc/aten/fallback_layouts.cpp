@@ -4,6 +4,7 @@
 #include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/empty_strided.h>
+#include <torch/library.h>
 
 #include "csrc/aten/staging.h"
 
@@ -11,9 +12,20 @@ namespace torch_npu {
 namespace {
 
 [[noreturn]] void refuse(const at::Tensor& tensor) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "expected a strided or sparse tensor, got one of layout ", tensor.layout(),
-                              tensor.is_quantized() ? " (quantized)" : "", tensor.is_nested() ? " (nested)" : "",
-                              ": npu cannot hold it");
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "expected a tensor that npu can hold, strided or sparse, got ",
+                              tensor.is_quantized() ? "a quantized one"
+                              : tensor.is_nested()  ? "a nested one"
+                                                    : c10::str("one of layout ", tensor.layout()));
+}
+
+// What would make or use a quantized tensor on the device.
+void refuse_quantized(const c10::OperatorHandle& op, torch::jit::Stack*) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, c10::toString(op.operator_name()),
+                              ": npu cannot hold quantized tensors (of dtype qint8, quint8, ...); keep them on the "
+                              "CPU, or use integer tensors with a scale of their own (torch_npu.quantization)");
+}
+TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_quantized>());
 }
 
 bool is_compressed(at::Layout layout) {

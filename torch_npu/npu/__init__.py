@@ -94,5 +94,9 @@ def __getattr__(name: str):
     raise AttributeError(f"module 'torch.npu' has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    return [*globals(), "default_generators"]
+
+
 # As torch.cuda's: what a user calls, with the tensor types.
 __all__ = [name for name in globals() if not name.startswith("_")] + ["default_generators"]
