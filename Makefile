@@ -22,6 +22,7 @@ help:
 	@echo "make conformance  PyTorch's op, module and optimizer databases, nine dtypes; report in build/conformance.html"
 	@echo "make conformance-compile  every op of PyTorch's database through torch.compile; build/conformance-compile.html"
 	@echo "make operators    make docs/operators.md: what is native, decomposed, or still on the CPU"
+	@echo "make install      build, and let .venv/bin/python find the device (demo and test begin with it)"
 	@echo "make build        .venv, libraries, drivers (NPU_DRIVERS=cmodel,template for some of them)"
 	@echo "make bench        host cost per op, every op family and training steps against the CPU"
 	@echo "make sanitize     drivers and allocator under AddressSanitizer and ThreadSanitizer"

@@ -121,7 +121,7 @@ def _measure(name: str, training: bool, options) -> dict:
     torch._dynamo.reset()
     warnings.filterwarnings("ignore", message=".*force_disable_caches")
     rest = REST if options.threads != 1 else 0.0
-    plan = Plan(0.02, 3 if options.quick else options.rounds, rest, CLOCKS[options.clock])
+    plan = Plan(0.02, options.rounds or (3 if options.quick else 7), rest, CLOCKS[options.clock])
     cpu = _ready(name, "cpu", training, "default")
     npu = _ready(name, options.device, training, "default")
     eager = _ready(name, options.device, training, None)

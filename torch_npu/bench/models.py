@@ -36,7 +36,7 @@ def run(options) -> Outcome:
         cells += [(size, dtype, phase) for dtype in dtypes for phase in phases]
     if not cells:
         raise UsageError(f"expected part of {'; '.join(PHASES)} (tiny: decode only), got {options.phase}")
-    plan = Plan(0.1, 3 if options.quick else options.rounds, 0.008, CLOCKS[options.clock])
+    plan = Plan(0.1, options.rounds or (3 if options.quick else 5), 0.008, CLOCKS[options.clock])
     rows, made, last = [], None, None
     fallback.reset()
     with Progress(len(cells), options.quiet) as progress, fallback.mode("quiet"):

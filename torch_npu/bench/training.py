@@ -22,7 +22,7 @@ def run(options) -> Outcome:
         for name, make in chosen.items():
             progress.step(name)
             cpu, npu = make("cpu", options.quick), make(options.device, options.quick)
-            plan = Plan(0.0, 3 if options.quick else options.rounds, 0.008, CLOCKS[options.clock])
+            plan = Plan(0.0, options.rounds or (3 if options.quick else 7), 0.008, CLOCKS[options.clock])
             times = compare(cpu, npu, torch.npu.synchronize, plan)
             rows.append({"model": name} | times.json())
     shown = [(r["model"], f"{r['cpu_us'] / 1e3:.1f}", f"{r['npu_us'] / 1e3:.1f}", f"{r['ratio']:.2f}x") for r in rows]
