@@ -183,3 +183,68 @@ def test_what_a_checkpoint_computes_again():
     backward = code.split("def call(")[2]
     kept = backward.split(" = args")[0].split("\n")[-1]
     assert len(kept.split(",")) <= 5, kept
+
+
+def changed_base(x, k, v):
+    x = x * 1
+    query = x.transpose(1, 2).reshape(2, 3, 20, 8)
+    x.mul_(5)
+    return F.scaled_dot_product_attention(query, k, v)
+
+
+def bits(x, k, v):
+    return F.scaled_dot_product_attention(x.view(torch.int32).view(torch.float32).view(2, 3, 20, 8), k, v)
+
+
+def keywords(x, k, v):
+    query = torch.transpose(input=x.view(2, 20, 3, 8), dim0=1, dim1=2)
+    return F.scaled_dot_product_attention(query, k, v)
+
+
+@pytest.mark.parametrize("attention", [changed_base, bits, keywords])
+def test_a_query_is_scaled_as_it_was_made(attention):
+    x, k, v = torch.randn(2, 20, 24), torch.randn(2, 3, 20, 8), torch.randn(2, 3, 20, 8)
+    result = torch.compile(attention)(x.npu(), k.npu(), v.npu())
+    torch.testing.assert_close(result.cpu(), attention(x, k, v))
+    assert counters["inductor"]["npu_short_attention"] == 1
+
+
+def test_a_query_made_without_gradients_has_none():
+    def attention(x, k, v):
+        with torch.no_grad():
+            query = x.transpose(1, 2)
+        return F.scaled_dot_product_attention(query, k, v)
+
+    x = torch.randn(2, 20, 3, 8, device="npu", requires_grad=True)
+    k, v = (torch.randn(2, 3, 20, 8, device="npu", requires_grad=True) for _ in range(2))
+    torch.compile(attention)(x, k, v).sum().backward()
+    assert x.grad is None and k.grad is not None
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda p: p.transpose(-1, -2),
+        lambda p: p.transpose(1, 2),
+        lambda p: p.transpose(1, 2) * 2,
+        lambda p: p.transpose(1, 2).clone(),
+        lambda p: p.permute(0, 2, 1, 3).as_strided((3, 4), (2, 5)),
+        lambda p: p.transpose(-1, -2).as_strided((3, 4), (2, 5)),
+    ],
+)
+def test_results_lie_as_in_eager_mode(view):
+    a, b = torch.randn(2, 3, 20, 8), torch.randn(2, 3, 8, 5)
+    expected, result = view(a @ b), torch.compile(lambda a, b: view(a @ b))(a.npu(), b.npu())
+    assert result.stride() == expected.stride()
+    torch.testing.assert_close(result.cpu(), expected)
+
+
+def test_a_copy_beside_the_view_is_a_copy():
+    def both(a, b):
+        view = (a @ b).transpose(1, 2)
+        return view, view.contiguous()
+
+    a, b = torch.randn(2, 3, 20, 8, device="npu"), torch.randn(2, 3, 8, 5, device="npu")
+    view, copy = torch.compile(both)(a, b)
+    copy.zero_()
+    torch.testing.assert_close(view, (a @ b).transpose(1, 2))

@@ -96,3 +96,11 @@ def test_channels_last():
     for g, w in zip(*(torch.autograd.grad(r.square().sum(), args[:2]) for r in (got, want)), strict=True):
         torch.testing.assert_close(g, w, rtol=1e-3, atol=1e-3)
         assert g.stride() == w.stride()
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 16, 24), (2, 0, 16, 24)], ids=["no images", "no channels"])
+def test_nothing_to_cut(shape):
+    x, w = torch.randn(shape), torch.randn(4, shape[1], 8, 8)
+    expected = torch.nn.functional.conv2d(x, w, stride=8)
+    result = torch.compile(lambda x, w: torch.nn.functional.conv2d(x, w, stride=8))(x.npu(), w.npu())
+    assert result.shape == expected.shape and result.stride() == expected.stride()

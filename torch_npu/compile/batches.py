@@ -17,6 +17,10 @@ from torch_npu.compile.program import COMPUTE
 
 aten = torch.ops.aten
 _VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
+_FOLLOW = {*_VIEWS, aten.permute.default, aten.transpose.int, aten.unsqueeze.default, aten.squeeze.dim}
+_FOLLOW |= {aten.expand.default, aten.slice.Tensor, aten.select.int}
+_SETTLE = {aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default}
+_SETTLE |= {aten.sum.dim_IntList, aten.mean.dim, aten.amax.default, aten._softmax.default}
 _MAX_RANK = 8
 
 _library = torch.library.Library("npu_compile", "DEF")
@@ -52,6 +56,7 @@ def _fake(a, b, across):
 
 
 op = torch.ops.npu_compile.product.default
+_SETTLE.add(op)
 
 
 def _lower(a, b, across):
@@ -119,16 +124,36 @@ def _is_static(node: Node) -> bool:
     return value is not None and all(isinstance(s, int) for s in (*value.shape, *value.stride()))
 
 
+def _is_copy(node: Node) -> bool:
+    return node.target is aten.clone.default and node.kwargs.get("memory_format") is torch.contiguous_format
+
+
+def _is_free(node: Node) -> bool:
+    """Whether nobody sees how a tensor lies in memory: not the caller, and no op that takes strides as they are. Views
+    and pointwise ops hand the question on; copies and products answer it."""
+    waiting, seen = [node], set()
+    while waiting:
+        for user in waiting.pop().users:
+            if user in seen or _is_copy(user) or user.target in _SETTLE:
+                continue
+            if user.op != "call_function":
+                return False
+            if user.target not in _FOLLOW and torch.Tag.pointwise not in getattr(user.target, "tags", ()):
+                return False
+            seen.add(user)
+            waiting.append(user)
+    return True
+
+
 def _without_copies(product: Node) -> None:
     """Views of a result that is stored across, as the new strides make them; what was copied is already in order."""
     for view in list(product.users):
         if _permutation(view) is None:
             continue
         view.meta["val"] = view.target(value_of(product), *view.args[1:])
-        for copy in list(view.users):
-            if copy.target is aten.clone.default and value_of(view).is_contiguous():
-                if copy.kwargs.get("memory_format") in (None, torch.contiguous_format):
-                    copy.replace_all_uses_with(view)
+        copies = list(view.users)
+        if len(copies) == 1 and _is_copy(copies[0]) and value_of(view).is_contiguous():
+            copies[0].replace_all_uses_with(view)
 
 
 def _users(nodes) -> list[Node]:
@@ -149,10 +174,11 @@ def _rewrite(graph: Graph, node: Node) -> bool:
     rank, shape = len(batch) + 2, [*batch, *value_of(node).shape[-2:]]
     results = [u for u in node.users if u.target in _VIEWS and list(value_of(u).shape) == shape]
     whole = len(results) == len(node.users)
-    turn = whole and _all_are(_users(results), _swapped(rank))  # the gradient of a transposed factor
+    free = whole and all(map(_is_free, results))
+    turn = free and _all_are(_users(results), _swapped(rank))  # the gradient of a transposed factor
     if turn:
         results = _users(results)
-    across = whole and _all_are(_users(results), _order(rank))
+    across = free and _all_are(_users(results), _order(rank))
     with graph.inserting_before(node):
         factors = [_lifted(node, f, batch, turn) for f in (node.args[::-1] if turn else node.args)]
         product = _call(node, op, *factors, across)

@@ -26,7 +26,7 @@ def _cuts(x, weight, stride, padding, dilation, transposed, groups) -> bool:
     """Whether windows lie side by side and cover the image."""
     kernel, image = weight.get_size()[2:], x.get_size()[2:]
     sizes = [*x.get_size(), *weight.get_size()]
-    if transposed or groups != 1 or not all(getattr(s, "is_Integer", isinstance(s, int)) for s in sizes):
+    if transposed or groups != 1 or not all(getattr(s, "is_Integer", isinstance(s, int)) for s in sizes) or 0 in sizes:
         return False
     if x.get_dtype() != weight.get_dtype() or x.get_dtype() not in COMPUTE or not x.get_dtype().is_floating_point:
         return False

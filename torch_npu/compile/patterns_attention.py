@@ -282,12 +282,20 @@ def _is_short(node: Node) -> bool:
     return keys < FEW_KEYS and queries >= SOME_QUERIES
 
 
-def _scaled(graph: Graph, node: Node, scale: float) -> Node:
-    """`node` times a number, behind the product that it is a view of: heads are apart only later."""
-    if name_of(node) in ("transpose", "reshape", "permute", "unflatten") and isinstance(node.args[0], Node):
-        inner = _scaled(graph, node.args[0], scale)
-        return graph.create_node(node.op, node.target, (inner, *node.args[1:]), node.kwargs)
-    return graph.call_function(torch.mul, (node, scale))
+def _scaled(graph: Graph, query: Node, attention: Node, scale: float) -> Node:
+    """`query` times a number, behind the product that it is a view of: heads are apart only later."""
+    views, source = [], query
+    while name_of(source) in ("transpose", "reshape", "permute", "unflatten") and source.args:
+        if value_of(source.args[0]) is None or value_of(source.args[0]).dtype != torch.float32:
+            break
+        views.append(source)
+        source = source.args[0]
+    if not is_quiet({attention, *views}, attention):
+        views, source = [], query
+    scaled = graph.call_function(torch.mul, (source, scale))
+    for view in reversed(views):
+        scaled = graph.create_node(view.op, view.target, (scaled, *view.args[1:]), view.kwargs)
+    return scaled
 
 
 def _take_apart(graph: Graph, node: Node) -> None:
@@ -295,7 +303,7 @@ def _take_apart(graph: Graph, node: Node) -> None:
     (_, heads, queries, width), (_, shared, keys, _) = shape_of(query), shape_of(key)
     call, method = graph.call_function, graph.call_method
     with graph.inserting_before(node):
-        query = _scaled(graph, query, width**-0.5 if scale is None else scale)
+        query = _scaled(graph, query, node, width**-0.5 if scale is None else scale)
         if heads != shared:  # [batch, shared, group, query, width]: keys and values are the same for a group
             query = method("unflatten", (query, 1, (shared, heads // shared)))
             key, value = method("unsqueeze", (key, 2)), method("unsqueeze", (value, 2))
