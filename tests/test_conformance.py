@@ -24,7 +24,7 @@ PLANTED = str(ROOT / "tests" / "planted.py")
     "driver, arguments, least",
     [
         # The template refuses every command, so this proves the fallback; the C model proves the native kernels.
-        ("template", ("--dtype", "float32", "--grad", "--db", "ops"), 600),
+        ("template", ("--dtype", "float32", "--grad", "--db", "ops", "--limit", "2"), 600),
         ("cmodel", ("--dtype", "float32", "--grad"), 850),
         ("cmodel", ("--dtype", "float64,bfloat16,float16,int64,int32,uint8,bool,complex64", "--limit", "2"), 4000),
     ],
