@@ -437,6 +437,17 @@ def test_second_process_compiles_nothing(python, tmp_path):
     assert python(CACHED, timeout=300, TORCHINDUCTOR_CACHE_DIR=str(tmp_path)).lines()[-1] == "0 2"
 
 
+@pytest.mark.parametrize("pool, dims", [(F.avg_pool1d, 1), (F.avg_pool2d, 2), (F.avg_pool3d, 3)])
+def test_gradient_of_averages_whose_windows_reach_beyond_the_padding(pool, dims):
+    options = {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}
+    for size, padded in ((6, True), (7, True), (6, False)):
+        x = torch.randn(2, 3, *(size,) * dims, requires_grad=True)
+        (expected,) = torch.autograd.grad(pool(x, **options, count_include_pad=padded).square().sum(), x)
+        given = x.detach().npu().requires_grad_()
+        answer = torch.compile(lambda t, padded=padded: pool(t, **options, count_include_pad=padded))(given)
+        torch.testing.assert_close(torch.autograd.grad(answer.square().sum(), given)[0].cpu(), expected)
+
+
 def test_importing_torch_imports_no_compiler(python):
     code = "import sys, torch, torch_npu; print([m for m in sys.modules if m in ('torch._inductor', 'torch._dynamo')])"
     assert python(code).lines() == ["[]"]

@@ -5,6 +5,7 @@ import copy
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import torch_npu
@@ -177,6 +178,19 @@ def test_torch_func():
         yield jvp(f, (x[0],), (x[1],))[1]
         yield vmap(lambda p, b: functional_call(networks[0], (p, b), (x,)))(parameters, buffers)
         yield vmap(conv)(images)
+        yield from attention(device)
+
+    def attention(device):
+        """Queries, keys and values of each call; one mask for all."""
+        q, k, v = torch.randn(3, 5, 2, 4, 6, 8).to(device)
+        for options in ({}, {"is_causal": True}, {"attn_mask": torch.randn(6, 6).to(device)}, {"scale": 0.3}):
+
+            def attend(q, k, v, options=options):
+                return F.scaled_dot_product_attention(q, k, v, **options)
+
+            yield vmap(attend)(q, k, v)
+            yield vmap(attend, (0, None, None))(q, k[0], v[0])
+            yield from vmap(grad(lambda *given: attend(*given).sin().sum(), argnums=(0, 1, 2)))(q, k, v)
 
     both(lambda device: list(compute(device)))
 

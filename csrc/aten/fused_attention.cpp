@@ -196,6 +196,14 @@ Results composition_of(const Tensor& query, const Tensor& key, const Tensor& val
 
 using Grads = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
+bool is_batched(const Tensor& tensor) {
+  return tensor.key_set().has(c10::DispatchKey::FuncTorchBatched);
+}
+
+Tensor in_layout_of(const Tensor& like, const Tensor& result) {
+  return is_batched(result) ? result.to(like.scalar_type()) : at::empty_like(like).copy_(result);
+}
+
 Grads backward_composition_of(const Tensor& grad_out, const Tensor& grad_logsumexp, const Tensor& query,
                               const Tensor& key, const Tensor& value, const Tensor& out, const Tensor& logsumexp,
                               const Extras& extras, bool of_bias) {
@@ -203,10 +211,11 @@ Grads backward_composition_of(const Tensor& grad_out, const Tensor& grad_logsume
   const Tensor grad = grad_out.to(blocks.query.scalar_type());
   Tensor delta = (grad * out).sum(-1, /*keepdim=*/true);
   if (grad_logsumexp.defined()) delta = delta - grad_logsumexp.unsqueeze(-1);
-  std::vector<Tensor> queries;
-  Tensor grad_key = at::zeros(blocks.key.sizes(), blocks.key.options());
-  Tensor grad_value = at::zeros(blocks.value.sizes(), blocks.value.options());
-  Tensor grad_bias = of_bias ? at::zeros(extras.bias.sizes(), grad.options()) : Tensor();
+  // No tensor is written in place: inside vmap what is added may have a dimension more.
+  std::vector<Tensor> queries, biases;
+  Tensor grad_key, grad_value;
+  const auto add = [](Tensor& sum, const Tensor& part) { sum = sum.defined() ? sum + part : part; };
+  const bool bias_has_rows = of_bias && extras.bias.dim() >= 2 && extras.bias.size(-2) != 1;
   blocks.each([&](int64_t row, int64_t rows) {
     const auto cut = [&](const Tensor& tensor) { return tensor.narrow(2, row, rows); };
     const Tensor p = (blocks.scores(row, rows) - cut(logsumexp).unsqueeze(-1)).exp();
@@ -218,22 +227,23 @@ Grads backward_composition_of(const Tensor& grad_out, const Tensor& grad_logsume
     }
     const Tensor ds = p * (dp - cut(delta));
     queries.push_back(at::matmul(ds, blocks.key) * extras.scale);
-    grad_key.add_(at::matmul(ds.transpose(2, 3), cut(blocks.query)));
-    grad_value.add_(at::matmul(used.transpose(2, 3), cut(grad)));
+    add(grad_key, at::matmul(ds.transpose(2, 3), cut(blocks.query)));
+    add(grad_value, at::matmul(used.transpose(2, 3), cut(grad)));
     if (of_bias) {
-      const Tensor part = Blocks::rows_of(grad_bias, row, rows);
-      part.add_(at::sum_to(ds, part.sizes()));
+      const Tensor part = at::sum_to(ds, Blocks::rows_of(extras.bias, row, rows).sizes());
+      if (bias_has_rows || biases.empty()) {
+        biases.push_back(part);
+      } else {
+        add(biases[0], part);
+      }
     }
   });
   const auto shared = [&](const Tensor& sum, const Tensor& like) {
-    const Tensor out = at::empty_like(like);
-    out.copy_(blocks.repeats == 1 ? sum : sum.unflatten(1, {-1, blocks.repeats}).sum(2));
-    return out;
+    return in_layout_of(like, blocks.repeats == 1 ? sum : sum.unflatten(1, {-1, blocks.repeats}).sum(2));
   };
-  const Tensor grad_query = at::empty_like(query);
-  grad_query.copy_(at::cat(queries, 2));
-  return {grad_query, shared(grad_key, key), shared(grad_value, value),
-          of_bias ? grad_bias.to(extras.bias.scalar_type()) : at::empty({0}, query.options())};
+  return {in_layout_of(query, at::cat(queries, 2)), shared(grad_key, key), shared(grad_value, value),
+          of_bias ? (bias_has_rows ? at::cat(biases, -2) : biases[0]).to(extras.bias.scalar_type())
+                  : at::empty({0}, query.options())};
 }
 
 // -- kernels --
@@ -254,7 +264,7 @@ Results composition(const Tensor& query, const Tensor& key, const Tensor& value,
   if (is_empty(query, key, value)) return nothing_seen(query, value);
   auto [out, logsumexp, max, sum] = composition_of(
       query, key, value, {given(bias), given(hidden), given(padding), prefix, scale, dropout, seed, offset, low, high});
-  if (in_functorch()) return {out, logsumexp, max, sum};
+  if (in_functorch() || is_batched(out)) return {out, logsumexp, max, sum};
   return {empty_out(query, value).copy_(out), logsumexp, max, sum};
 }
 

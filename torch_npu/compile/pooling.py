@@ -1,4 +1,6 @@
-"""Maxima of windows where the positions are wanted too, and their gradient.
+"""Pooling where Inductor's loops are not the best, or not right.
+
+Maxima of windows where the positions are wanted too, and their gradient.
 
 Each result is a chain of comparisons in one program. Inductor's loops have a mask for each place of a window that can
 lie beyond the border; here the input is first written with its border: 4 x 64 x 32 x 32 by 3 x 3 in 0.7 ms, where the
@@ -109,7 +111,23 @@ def _pool(x, size, window, kernel, step, padding):
     return values, positions
 
 
+def _mean_gradient(lowered, left):
+    """Inductor's form divides by the window's whole size where ceil_mode lets it reach beyond the padding; the op, by
+    what lies inside (torch 2.11 to 2.13, on every device)."""
+
+    def gradient(grad, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override=None):
+        reaches = ceil_mode and count_include_pad and not divisor_override
+        call = left if reaches else lowered
+        return call(grad, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+    return gradient
+
+
 def register() -> None:
+    for op in (aten.avg_pool2d_backward.default, aten.avg_pool3d_backward.default):
+        left_to_aten.replace_lowering(
+            op, _mean_gradient(lowering.lowerings[op], lowering.fallback_handler(op, add_to_fallback_set=False))
+        )
     pool, gradient = aten.max_pool2d_with_indices.default, aten.max_pool2d_with_indices_backward.default
     for op in (pool, gradient):
         if op in decomposition.decompositions:  # the gradient from 2.13 on
