@@ -17,6 +17,7 @@ from torch_npu.compile import (
     autotune,
     batches,
     cache_folder,
+    concatenation,
     cpp_wrapper,
     decompositions,
     freezing,
@@ -100,6 +101,7 @@ def register() -> None:
     batches.install()
     patches.register()
     patterns.install()
+    concatenation.register()
     freezing.install(SETTINGS)
     cpp_wrapper.register()
     replay.install()

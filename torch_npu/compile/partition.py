@@ -5,6 +5,7 @@ even where the backward pass then stores their results. Here a function costs mo
 Arithmetic is nearly free here too: a norm's gradient takes its input, which the forward pass has stored anyway, and not
 the normalised values, which it would have to store as well."""
 
+import dataclasses
 import functools
 
 import torch
@@ -47,13 +48,12 @@ def install(on_npu) -> None:
 
         def keeping():
             types = default()
-            return Types(
-                **{
-                    **vars(types),
-                    "recomputable_ops": types.recomputable_ops - OrderedSet(KEPT),
-                    "fusible_ops": types.fusible_ops - OrderedSet(NOT_FUSED),
-                }
+            ours = dataclasses.replace(
+                types,
+                recomputable_ops=types.recomputable_ops - OrderedSet(KEPT),
+                fusible_ops=types.fusible_ops - OrderedSet(NOT_FUSED),
             )
+            return Types(**vars(ours))
 
         partitioners.get_default_op_list = keeping
         try:

@@ -60,7 +60,8 @@ def _image(patches, size, kernel):
 
 
 def _rows(weight):
-    return _call(aten.view.default, weight, [weight.get_size()[0], -1])
+    size = weight.get_size()
+    return _call(aten.view.default, weight, [size[0], math.prod(size[1:])])
 
 
 def _turned(x):
@@ -91,7 +92,7 @@ def _gradients(lowered):
         kernel = weight.get_size()[2:]
         rows = _call(aten.permute.default, grad, [0, *range(2, len(kernel) + 2), 1])
         rows = _call(aten.clone.default, rows, memory_format=torch.contiguous_format)
-        rows = _call(aten.view.default, rows, [-1, weight.get_size()[0]])
+        rows = _call(aten.view.default, rows, [math.prod(rows.get_size()[:-1]), weight.get_size()[0]])
         rows.realize()
         of_x = of_weight = of_bias = None
         if mask[0]:

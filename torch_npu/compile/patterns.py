@@ -31,4 +31,3 @@ def install() -> None:
         return gm
 
     compile_fx.pre_grad_passes = with_ours
-    patterns_rotary.register()
