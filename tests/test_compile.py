@@ -265,6 +265,26 @@ def test_a_norm_keeps_its_input_for_the_backward_pass():
     assert each.count("store") == 1, norm
 
 
+def test_what_only_a_reduction_reads_is_no_epilogue():
+    """The gradient of a norm folds its own products of the gradient that comes in, which the product before it stores
+    for others anyway."""
+
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.linear = torch.nn.LayerNorm(48), torch.nn.Linear(48, 48)
+
+        def forward(self, x):
+            normed = self.norm(x)
+            return normed + self.linear(normed)
+
+    _, backward = layers_and_code(Block())
+    stores = [k.count("store ") for k in backward.split("npu_kernel(") if "'matmul'" in k and "acc : f32" in k]
+    assert stores == [1], backward
+    (norm,) = [k for k in backward.split("npu_kernel(") if k.count("each:") == 2]
+    assert norm.count("fold sum") == 2 and norm.count("store ") == 1, norm
+
+
 def test_a_gated_unit_stores_no_silu():
     """Nor does its gradient compute the sigmoid twice: silu is made of the one that its own gradient uses."""
 

@@ -4,7 +4,7 @@ from torch._inductor import config, ir
 from torch._inductor.codegen.common import BackendFeature
 from torch._inductor.codegen.simd import SIMDScheduling
 from torch._inductor.scheduler import WhyNoFuse
-from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
+from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata, sympy_product
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
@@ -48,7 +48,11 @@ class NpuScheduling(SIMDScheduling):
         if node1.is_template():
             if not node1.get_buffer_names() & {d.name for d in node2.read_writes.reads}:
                 return "nothing of the product is read"
-            return "" if joins(node1.get_template_node(), node2) else "addresses that are not those of the product"
+            if not joins(node1.get_template_node(), node2):
+                return "addresses that are not those of the product"
+            return "a reduction computes it" if _only_reduced(node1, node2) else ""
+        if self._follows_product(node1) and _only_reduced(node1, node2):
+            return "a reduction computes it, and the rest belongs to a product"
         if node1.is_reduction() and node2.is_reduction() and node1.group[1] != node2.group[1]:
             return "rows of different lengths"
         if any(n.is_reduction() for n in nodes) and any(_is_scatter(n) for n in nodes):
@@ -60,6 +64,12 @@ class NpuScheduling(SIMDScheduling):
         if accesses > settings.max_accesses or operations > settings.max_operations:
             return f"{accesses} accesses and {operations} operations"
         return ""
+
+    def _follows_product(self, node) -> bool:
+        """Whether a product may take these loops as its epilogue."""
+        buffers = (self.scheduler.name_to_buf.get(d.name) for d in node.read_writes.reads)
+        products = (b.defining_op for b in buffers if b is not None and b.defining_op.is_template())
+        return any(joins(p.get_template_node(), node) for p in products)
 
     can_fuse_vertical = can_fuse_horizontal = can_fuse
 
@@ -120,6 +130,21 @@ def _targets(nodes):
     """The aten ops that these loops came from."""
     origins = [o for n in nodes if n.node is not None for o in n.node.get_origins()]
     return tuple(dict.fromkeys(o.target for o in origins if o.op == "call_function"))
+
+
+def _only_reduced(product, node) -> bool:
+    """Whether nobody but reductions over the same points reads the node, and the product stores what the node reads of
+    it anyway: an epilogue would read and write memory that the reductions need not."""
+    inside = set(node.get_nodes())
+    users = [u for n in inside for buffer in n.get_outputs() for u in buffer.users if u.node not in inside]
+    points = node.group[1][0]
+    if not users or any(u.is_weak or not u.node.is_reduction() or _is_scan(u.node) for u in users):
+        return False
+    if any(sympy_product(u.node.group[1]) != points for u in users):
+        return False
+    reads = {d.name for d in node.read_writes.reads}
+    stored = [b for n in product.get_nodes() for b in n.get_outputs() if b.get_name() in reads]
+    return all(any(u.node not in inside for u in b.users if not u.is_weak) for b in stored)
 
 
 def _is_scatter(node) -> bool:
