@@ -26,10 +26,7 @@ bool run_rows(const Job& job, const Block& block) {
   f.acc_dtype = block.acc_dtype;
   RowLoops loops(f, view, block.cols, false);
   if (!loops.plan(plan.segments[0])) return false;
-  for (int64_t r = 0; r < block.rows; ++r) {
-    loops.run(offset, r, false);
-    for (int v = 0; v < views; ++v) offset[v] += step[v];
-  }
+  loops.run({offset, step, block.rows, 0, 0});
   return true;
 }
 

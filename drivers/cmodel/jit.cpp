@@ -61,22 +61,36 @@ class Compiler {
       for (auto& place : place_) place[group_.constants[k]] = reg;
       if (reg >= 0) e_.broadcast(reg, kRsi, constant_at(k));
     }
-    begin_sums();
+    take_sums();
     if (failed_) return nullptr;
-    if (layout_.together > e_.per_unit()) loop(2);
-    loop(1);
-    e_.compare(kRdx, 0);
-    const size_t done = e_.jump(Encoder::kEqual);
-    e_.begin_rest();
-    columns ? column(true) : body(true, e_.per_unit());
-    e_.land(done);
-    for (size_t k = 0; k < sums_.size() && !columns; ++k) e_.store(kRsi, sums_[k], sum_at(k));
+    columns ? points() : rows();
     for (size_t k = held; k > kFirstSaved; --k) e_.pop(kPointerRegister[k - 1]);
     e_.finish();
     return failed_ ? nullptr : Code::make(e_.code);
   }
 
  private:
+  void points() {
+    if (layout_.together > e_.per_unit()) loop(2);
+    loop(1);
+    e_.compare(kRdx, 0);
+    const size_t done = e_.jump(Encoder::kEqual);
+    e_.begin_rest();
+    form_ == Form::kColumns ? column(true) : body(true, e_.per_unit());
+    e_.land(done);
+  }
+  void rows() {
+    e_.store_pointer(kRsi, offsetof(LoopArguments, points), kRdx);
+    const size_t top = e_.code.size();
+    e_.load_pointer(kRdx, kRsi, offsetof(LoopArguments, points));
+    begin_sums();
+    points();
+    end_sums();
+    add_to_pointers(group_.inputs.size() + outputs_.size(), offsetof(LoopArguments, turn));
+    e_.add_to_memory_number(kRsi, offsetof(LoopArguments, rows), -1);
+    e_.jump(Encoder::kNotEqual, top);
+  }
+
   // As long as there are points for it: sixteen each.
   void loop(int units) {
     const int8_t points = static_cast<int8_t>(16 * units);
@@ -185,7 +199,8 @@ class Compiler {
   }
 
   int size(int id, size_t pointer) const {
-    return in_[id].dtype == NPU_BOOL ? 1 : storage_of(layout_.storage, pointer) != kOwn ? 2 : 4;
+    const Storage storage = storage_of(layout_.storage, pointer);
+    return in_[id].dtype == NPU_BOOL ? 1 : storage == kOwn ? 4 : storage == kSame ? 0 : 2;
   }
   int32_t offset(int id, size_t pointer, int vector) const { return size(id, pointer) * e_.lanes() * vector; }
 
@@ -193,19 +208,29 @@ class Compiler {
   bool sums_in_memory() const {
     return form_ == Form::kFolding && layout_.keeps && folds_.size() * static_cast<size_t>(e_.per_unit()) > 4;
   }
+  size_t sum_count() const { return folds_.size() * static_cast<size_t>(e_.per_unit()); }
+  void take_sums() {
+    for (size_t k = 0; k < sum_count() && !sums_in_memory() && !failed_; ++k) sums_.push_back(take(free_values_));
+  }
   void begin_sums() {
-    const size_t count = folds_.size() * static_cast<size_t>(e_.per_unit());
-    const bool memory = sums_in_memory();
-    for (size_t k = 0; k < count && !failed_; ++k) {
-      const int reg = memory && k > 0 ? sums_[0] : take(free_values_);
-      if (reg < 0) return;
-      if (k == 0 || !memory) e_.zero(reg);
-      if (memory) e_.store(kRsi, reg, sum_at(k));
-      sums_.push_back(reg);
+    for (const int reg : sums_) e_.zero(reg);
+    if (!sums_in_memory()) return;
+    const int reg = free_values_.back();
+    e_.zero(reg);
+    for (size_t k = 0; k < sum_count(); ++k) e_.store(kRsi, reg, sum_at(k));
+  }
+  // To where those of the row belong, as they lie in the arguments.
+  void end_sums() {
+    if (folds_.empty() || failed_) return;
+    const int32_t first = sum_at(0);
+    e_.load_pointer(kRdi, kRsi, offsetof(LoopArguments, row_sums));
+    for (size_t k = 0; k < sum_count(); ++k) {
+      const int reg = sums_in_memory() ? free_values_.back() : sums_[k];
+      if (sums_in_memory()) e_.load(reg, kRsi, sum_at(k));
+      e_.store(kRdi, reg, sum_at(k) - first);
     }
-    if (!memory || sums_.empty()) return;
-    free_values_.push_back(sums_[0]);
-    sums_.clear();
+    for (size_t k = 0; k < folds_.size(); ++k)
+      e_.add_to_memory_number(kRsi, offsetof(LoopArguments, row_sums), 64);
   }
   size_t sum(size_t fold, int vector) const {
     return fold + folds_.size() * static_cast<size_t>(vector % e_.per_unit());
@@ -249,8 +274,9 @@ class Compiler {
     add_to_inputs(offsetof(LoopArguments, turn));
     for (size_t k = 0; k < folds_.size(); ++k) e_.add(kPointerRegister[group_.inputs.size() + k], 64);
   }
-  void add_to_inputs(size_t offset) {
-    for (size_t k = 0; k < group_.inputs.size(); ++k) {
+  void add_to_inputs(size_t offset) { add_to_pointers(group_.inputs.size(), offset); }
+  void add_to_pointers(size_t count, size_t offset) {
+    for (size_t k = 0; k < count; ++k) {
       const int32_t by = static_cast<int32_t>(offset + 8 * k);
       if (k < kRegisterPointers) {
         e_.add_memory(kPointerRegister[k], kRsi, by);

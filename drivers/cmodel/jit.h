@@ -23,9 +23,12 @@ struct LoopArguments {
   int64_t ahead[kLoopPointers];  // of loaded inputs: bytes to what will be wanted soon, 0 if nothing is
   float constant[kLoopConstants];
   float sums[NPU_MAX_FOLDS][16];  // of each fold; written, not added to
+  // Rows, of `points` points each: `turn` leads from behind the last sixteen points of a row, or from those that fill no
+  // sixteen, to the next row. The sums of a row go to `row_sums`, those of the next one behind them.
   // Of columns: `step` is that of inputs per folded point, of which there are `points`, and `turn` leads from behind
   // the last of them to the next sixteen columns. Behind the inputs: what the sums are added to.
-  int64_t points;
+  int64_t rows, points;
+  float* row_sums;
   int64_t turn[kLoopPointers];
   // Of the loop itself: which of the last points there are, and values that wait for a register.
   int32_t rest[16];
@@ -38,7 +41,18 @@ class Code {
   ~Code();
   Code(const Code&) = delete;
   Code& operator=(const Code&) = delete;
-  void operator()(LoopArguments& arguments, int64_t n) const { run_(&arguments, &arguments, n); }
+  // One row of n points, or n columns.
+  void operator()(LoopArguments& arguments, int64_t n) const {
+    arguments.rows = 1;
+    arguments.row_sums = arguments.sums[0];
+    run_(&arguments, &arguments, n);
+  }
+  // Rows of n points, each with `turn` to the next; sums: so many of the loop's folds for each row.
+  void operator()(LoopArguments& arguments, int64_t n, int64_t rows, float* sums) const {
+    arguments.rows = rows;
+    arguments.row_sums = sums;
+    run_(&arguments, &arguments, n);
+  }
 
  private:
   Code(void* memory, size_t bytes);
@@ -47,15 +61,17 @@ class Code {
   void (*run_)(void*, void*, int64_t);
 };
 
-// How F32 values lie in memory, by pointer of a loop: two bits each, of which kOwn is all zeros.
-enum Storage : unsigned { kOwn = 0, kBFloat = 1, kHalf = 2 };
+// How F32 values lie in memory, by pointer of a loop: two bits each, of which kOwn is all zeros. kSame: one value for a
+// row, of inputs.
+enum Storage : unsigned { kOwn = 0, kBFloat = 1, kHalf = 2, kSame = 3 };
 inline Storage storage_of(uint64_t all, size_t pointer) {
   return static_cast<Storage>(all >> (2 * pointer) & 3);
 }
 
 enum class Form : uint8_t { kPlain, kStreaming, kFolding, kColumns };
 
-// Loops over bf16 and f16 in memory: made when a command with such operands comes, since types travel in commands.
+// Loops over bf16 and f16 in memory, or one value for a row: made when a command with such operands comes, since types
+// and strides travel in commands.
 class Variants {
  public:
   Variants() = default;
@@ -73,7 +89,7 @@ class Variants {
     std::unique_ptr<Code> code;
     One* next;
   };
-  static constexpr int kMost = 12;
+  static constexpr int kMost = 24;
   One* look(Form form, uint64_t storage) const {
     One* one = first_.load(std::memory_order_acquire);
     while (one && (one->form != form || one->storage != storage)) one = one->next;

@@ -84,6 +84,10 @@ class Encoder {
     bytes({static_cast<uint8_t>(0x48 | (reg >> 3) << 2 | base >> 3), 0x8b});
     modrm_memory(reg, base, offset);
   }
+  void store_pointer(int base, int32_t offset, int reg) {  // mov [base + offset], reg
+    bytes({static_cast<uint8_t>(0x48 | (reg >> 3) << 2 | base >> 3), 0x89});
+    modrm_memory(reg, base, offset);
+  }
   void add_memory(int reg, int base, int32_t offset) {  // add reg, [base + offset]
     bytes({static_cast<uint8_t>(0x48 | (reg >> 3) << 2 | base >> 3), 0x03});
     modrm_memory(reg, base, offset);

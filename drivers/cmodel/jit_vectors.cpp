@@ -196,6 +196,7 @@ void Vectors::store_each(int base, int reg, int32_t at, int size, int rest) {
 void Vectors::load_value(int reg, Storage storage, int base, int32_t at, int rest) {
   const bool all = rest == kAll;
   const int mask = all ? 0 : kTailMask;
+  if (storage == kSame) return broadcast(reg, base, at);
   if (storage == kOwn) {
     if (all || wide()) return memory(kLoad, reg, 0, base, at, mask, true);
     load_mask_of_rest(rest);

@@ -140,9 +140,17 @@ bool run_by_rows(const Job& job, const Plan& plan, const Space& space, FailureSi
   parallel_for(rows, std::max<int64_t>(1, 10'000'000 / cost), [&](int64_t begin, int64_t end) {
     RowLoops loops(ready(), view, cols, false);
     loops.plan(plan.segments[0]);
-    RowWalk walk(space, last, views);
-    walk.start(begin, nullptr);
-    for (int64_t r = begin; r < end; ++r, walk.next()) loops.run(walk.offset, 0, false);
+    // Rows of the last but one dimension are a fixed step apart.
+    const int64_t together = space.size[last - 1], *step = space.stride[last - 1];
+    RowWalk walk(space, last - 1, views);
+    walk.start(begin / together, nullptr);
+    for (int64_t r = begin; r < end; walk.next()) {
+      const int64_t first = r % together, count = std::min(together - first, end - r);
+      int64_t offset[kMaxViews];
+      for (int v = 0; v < views; ++v) offset[v] = walk.offset[v] + first * step[v];
+      loops.run({offset, step, count, 0, 0});
+      r += count;
+    }
   });
   return true;
 }

@@ -75,6 +75,24 @@ bool Reduce::run_by_loops() {
   return true;
 }
 
+void Reduce::fold_row(Frame& f, const Segment& segment, RowLoops* loop, const int64_t* base, int64_t row,
+                      Acc* acc) const {
+  const int last = inner_.rank - 1;
+  const int64_t cols = inner_.size[last], pieces = inner_.total / cols;
+  if (loop) {
+    const int64_t together = last > 0 ? inner_.size[last - 1] : 1;
+    RowWalk walk(inner_, std::max(0, last - 1), views_);
+    walk.start(0, base);
+    for (int64_t p = 0; p < pieces; p += together, walk.next())
+      loop->run({walk.offset, last > 0 ? inner_.stride[last - 1] : kZeroStrides, together, row, 0});
+    return loop->take_sums(segment, acc);
+  }
+  RowWalk walk(inner_, last, views_);
+  walk.start(0, base);
+  for (int64_t p = 0; p < pieces; ++p, walk.next())
+    accumulate_plain(*f.k, segment.folds[0], acc[0], plain_values(segment, walk.offset), cols);
+}
+
 void Reduce::run_loops(Frame& f, Loops& loops, int64_t first, int64_t rows) const {
   Tile tile;  // of the rows' own values
   std::memset(tile.offset, 0, sizeof(int64_t) * static_cast<size_t>(views_));
@@ -98,21 +116,26 @@ void Reduce::run_loops(Frame& f, Loops& loops, int64_t first, int64_t rows) cons
       for (int j = 0; j < segment.folds[k].members; ++j) members[k][j] = result(f, s, slot + j);
       slot += segment.folds[k].members + 1;
     }
-    int64_t base[kMaxViews];
-    std::memcpy(base, tile.offset, sizeof(int64_t) * static_cast<size_t>(views_));
-    for (int64_t r = 0; r < rows; ++r) {
-      Acc acc[NPU_MAX_FOLDS];
-      for (size_t k = 0; k < segment.folds.size(); ++k) begin(segment.folds[k], acc[k]);
-      RowWalk walk(inner_, last, views_);
-      walk.start(0, base);
-      for (int64_t p = 0; p < pieces; ++p, walk.next())
-        if (loop)
-          loop->run(walk.offset, r, p > 0);
-        else
-          accumulate_plain(*f.k, segment.folds[0], acc[0], plain_values(segment, walk.offset), cols);
-      if (loop) loop->take_sums(segment, acc);
+    const auto finished = [&](int64_t r, const Acc* acc) {
       for (size_t k = 0; k < segment.folds.size(); ++k) finish(segment.folds[k], acc[k], members[k], r);
-      for (int v = 0; v < views_; ++v) base[v] += tile.col_stride[v];
+    };
+    if (loop && pieces == 1) {
+      loop->run({tile.offset, tile.col_stride, rows, 0, 1}, [&](int64_t r) {
+        if (segment.folds.empty()) return;
+        Acc acc[NPU_MAX_FOLDS] = {};
+        loop->take_sums(segment, acc);
+        finished(r, acc);
+      });
+    } else {
+      int64_t base[kMaxViews];
+      std::memcpy(base, tile.offset, sizeof(int64_t) * static_cast<size_t>(views_));
+      for (int64_t r = 0; r < rows; ++r) {
+        Acc acc[NPU_MAX_FOLDS];
+        for (size_t k = 0; k < segment.folds.size(); ++k) begin(segment.folds[k], acc[k]);
+        fold_row(f, segment, loop, base, r, acc);
+        finished(r, acc);
+        for (int v = 0; v < views_; ++v) base[v] += tile.col_stride[v];
+      }
     }
     for (size_t k = 0; k < segment.folds.size(); ++k) publish(f, segment.folds[k], members[k], rows == 1);
   }

@@ -19,13 +19,15 @@ bool RowLoops::plan(const Segment& segment) {
   return folds == segment.folds.size();
 }
 
-void RowLoops::run(const int64_t* offset, int64_t number, bool again) {
+void RowLoops::run_row(const int64_t* offset, int64_t number) {
   for (int64_t c = 0; c < cols_; c += kPiece) {
     const int64_t n = std::min(kPiece, cols_ - c);
     for (int k = 0; k < count_; ++k) {
       const Action& a = action_[k];
       if (a.loop) {
-        run_loop(*a.loop, offset, number, c, n, again || c > 0);
+        for (int j = 0; j < a.loop->pointers; ++j) a.loop->args.pointer[j] = at(a.loop->line[j], offset, number, c);
+        (*a.loop->code)(a.loop->args, n);
+        if (a.loop->folds) add_sums(*a.loop, a.loop->args.sums[0], n);
         continue;
       }
       char* out = at(a.out, offset, number, c);
@@ -42,24 +44,22 @@ void RowLoops::run(const int64_t* offset, int64_t number, bool again) {
   }
 }
 
-void RowLoops::run_loop(Loop& loop, const int64_t* offset, int64_t number, int64_t col, int64_t n, bool again) const {
+void RowLoops::run_loop(Loop& loop, const Rows& rows, int64_t first, int64_t count, float* sums) const {
   for (int k = 0; k < loop.pointers; ++k) {
     const Line& line = loop.line[k];
-    char* from = at(line, offset, number, col);
-    if (line.changes) {
-      if (!again || line.computed || loop.copied[k] != from)
-        f_.k->gather[2](loop.copies[k].bytes, from, 0, Copies::kCount);
-      loop.copied[k] = from;
-      from = loop.copies[k].bytes;
-    }
-    loop.args.pointer[k] = from;
+    int64_t step = line.size == 0 ? 0 : rows.step[line.view] * line.size;
+    if (line.value != kNone) step = f_.val[line.value].uniform ? 0 : rows.numbers * 4;
+    loop.args.pointer[k] = at(line, rows.offset, rows.number, 0) + first * step;
+    loop.args.turn[k] = step - cols_ / kLanes * loop.args.step[k];
   }
-  (*loop.code)(loop.args, n);
-  if (!loop.folds) return;
-  if (loop.points + n > kPlainBlock) settle(loop);
+  (*loop.code)(loop.args, cols_, count, sums);
+}
+
+void RowLoops::add_sums(Loop& loop, const float* sums, int64_t points) {
+  if (loop.points + points > kPlainBlock) settle(loop);
   for (size_t k = 0; k < loop.folds->size(); ++k)
-    for (int i = 0; i < kLanes; ++i) loop.chains[k][i] += loop.args.sums[k][i];
-  loop.points += n;
+    for (int i = 0; i < kLanes; ++i) loop.chains[k][i] += sums[k * kLanes + static_cast<size_t>(i)];
+  loop.points += points;
 }
 
 void RowLoops::settle(Loop& loop) {
@@ -235,11 +235,12 @@ bool RowLoops::add_loop(const Group& group) {
     varies |= !line.uniform;
     loop.args.step[k] = line.uniform ? 0 : (flag ? 1 : line.stored ? 2 : 4) * kLanes;
     loop.args.ahead[k] = 0;
-    storage |= storage_bits(line.stored, k);
+    storage |= line.changes ? uint64_t{kSame} << (2 * k) : storage_bits(line.stored, k);
   }
   for (int k = 0; k < outputs; ++k) {
     const int id = written[k];
     loop.line[inputs + k] = line_[id] = target(plan.ops[id], true);
+    loop.args.step[inputs + k] = (plan.ops[id].dtype == NPU_BOOL ? 1 : line_[id].stored ? 2 : 4) * kLanes;
     storage |= storage_bits(line_[id].stored, inputs + k);
   }
   const Form form = folds ? Form::kFolding : Form::kPlain;

@@ -2,6 +2,8 @@
 // once, and from row to row only pointers move. Tiles would ask for each of them, which for rows of 32 to 256 values
 // takes several times as long as the work.
 #pragma once
+#include <algorithm>
+
 #include "drivers/cmodel/exec.h"
 #include "drivers/cmodel/fold.h"
 #include "drivers/cmodel/loop_inputs.h"
@@ -27,9 +29,41 @@ class RowLoops {
   // Nothing but compiled loops runs: worth it for short rows, too.
   bool only_loops() const { return count_ == loops_; }
 
-  // The row whose views lie `offset` elements behind their first ones. `number`: which of the values that other
-  // segments have computed for rows. `again`: it has the number of the last one, so that these values are at hand.
-  void run(const int64_t* offset, int64_t number, bool again);
+  struct Rows {
+    const int64_t* offset;  // elements by view from their first points to the first row
+    const int64_t* step;    // and from row to row
+    int64_t count;
+    int64_t number;   // which of the values that other segments have computed for rows belongs to the first one
+    int64_t numbers;  // 0: all rows have the same number; 1: each has the one behind that of the last
+  };
+  // after(r): when row r is through, and its sums are added to those that take_sums() takes.
+  template <class F>
+  void run(const Rows& rows, F after) {
+    if (!is_one_loop()) {
+      int64_t offset[kMaxViews];
+      std::copy_n(rows.offset, f_.plan->views.size(), offset);
+      for (int64_t r = 0; r < rows.count; ++r) {
+        run_row(offset, rows.number + r * rows.numbers);
+        after(r);
+        for (size_t v = 0; v < f_.plan->views.size(); ++v) offset[v] += rows.step[v];
+      }
+      return;
+    }
+    alignas(64) float sums[kSums * NPU_MAX_FOLDS * kLanes];
+    const size_t folds = loop_[0].folds ? loop_[0].folds->size() : 0;
+    const int64_t most = folds ? kSums : rows.count;
+    for (int64_t first = 0; first < rows.count; first += most) {
+      const int64_t count = std::min(most, rows.count - first);
+      run_loop(loop_[0], rows, first, count, sums);
+      for (int64_t r = 0; r < count; ++r) {
+        if (folds) add_sums(loop_[0], sums + static_cast<size_t>(r) * folds * kLanes, cols_);
+        after(first + r);
+      }
+    }
+  }
+  void run(const Rows& rows) {
+    run(rows, [](int64_t) {});
+  }
 
   // What was added up since the last call, in the order of the segment's folds.
   void take_sums(const Segment& segment, Acc* acc);
@@ -38,6 +72,7 @@ class RowLoops {
   static constexpr int kActions = 12, kLoops = 3;
   static constexpr size_t kMost = 256;       // instructions: what has more is no shorter for being planned
   static constexpr int64_t kPiece = kBlock;  // points of a row at once: what slots hold, and sums keep accurate
+  static constexpr int64_t kSums = 16;       // rows with sums at once
 
   // A value along the current row.
   struct Line {
@@ -53,11 +88,10 @@ class RowLoops {
 
   struct Loop {
     const Code* code;
-    int pointers;
+    int pointers;  // args.step: of outputs, too
     Line line[kLoopPointers];
     LoopArguments args;
     Copies copies[kLoopPointers];
-    const char* copied[kLoopPointers];
     const std::vector<int>* folds;  // null: none
     // The chains of several pieces, and how many points they hold; then what they came to.
     alignas(64) float chains[NPU_MAX_FOLDS][kLanes];
@@ -84,8 +118,13 @@ class RowLoops {
     if (line.size == 0) return line.at;
     return line.at + (offset[line.view] + (line.uniform ? 0 : col)) * line.size;
   }
+  // One call of a compiled loop is all there is to do.
+  bool is_one_loop() const { return count_ == 1 && loops_ == 1 && cols_ <= kPiece; }
+  void run_row(const int64_t* offset, int64_t number);
+  // Rows first .. first + count.
+  void run_loop(Loop& loop, const Rows& rows, int64_t first, int64_t count, float* sums) const;
+  static void add_sums(Loop& loop, const float* sums, int64_t points);
   static void settle(Loop& loop);
-  void run_loop(Loop& loop, const int64_t* offset, int64_t number, int64_t col, int64_t n, bool again) const;
   bool add(int i, const Op& op);
   bool add_load(int i, const Op& op);
   bool add_kernel(int i, const Op& op);

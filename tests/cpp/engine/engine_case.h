@@ -166,6 +166,8 @@ class Case {
         return cmodel::run_scan(job, failure);
       case NPU_SORT:
         return cmodel::run_sort(job, failure);
+      case NPU_MATMUL:
+        return cmodel::run_matmul(job, failure);
       default:
         return cmodel::run_map(job, failure);
     }

@@ -1,5 +1,7 @@
 // Programs over rows that lie dense in memory (drivers/cmodel/row_loops.h), at the sizes where that way begins and
 // ends.
+#include <random>
+
 #include "engine_case.h"
 #include "test.h"
 
@@ -19,7 +21,88 @@ void expect(Case& k, const std::string& what, Tolerance tolerance = {}) {
   if (!text.empty()) fail(what + ": " + text);
 }
 
+// Operands by rows and columns: dense, with gaps between rows, one value for a row or for a column, or for all; flags.
+struct Mixed {
+  Case k;
+  std::mt19937 random;
+  int64_t rows, cols;
+  std::string names, body;
+  int count = 0;
+
+  Mixed(int kind, int64_t rows, int64_t cols, unsigned seed)
+      : k(kind, {rows, cols}, kind == NPU_REDUCE), random(seed), rows(rows), cols(cols) {}
+
+  void operand(const std::string& name, int block, int dtype, std::vector<int64_t> stride) {
+    k.add(block, dtype, stride);
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  void result(const std::string& name) {
+    const int64_t row = cols + static_cast<int64_t>(random() % 3);
+    const int dtype = random() % 3 == 0 ? NPU_BF16 : NPU_F32;
+    operand(name, k.block(rows * row, dtype), dtype, {row, 1});
+  }
+  // %t0, %t1, ...: each of the one before it and one more operand.
+  void add_up(int operands, const std::string& first) {
+    body += "  %t0 = " + first + "\n";
+    for (int i = 0; i < operands; ++i, ++count) {
+      const std::string n = std::to_string(count), x = "x" + n, before = "%t" + n, t = "%t" + std::to_string(count + 1);
+      if (random() % 8 == 0) {
+        std::vector<uint8_t> flags(static_cast<size_t>(rows * cols));
+        for (uint8_t& flag : flags) flag = random() % 2;
+        operand(x, k.block(flags), NPU_BOOL, {cols, 1});
+        body += "  %" + x + " = load " + x + " : bool\n  %n" + n + " = neg " + before + "\n";
+        body += "  " + t + " = where %" + x + ", " + before + ", %n" + n + "\n";
+        continue;
+      }
+      const int64_t gap = cols + static_cast<int64_t>(random() % 4);
+      const std::vector<int64_t> ways[] = {{cols, 1}, {gap, 1}, {1, 0}, {0, 1}, {0, 0}, {2, 0}};
+      operand(x, k.block(small(2 * rows + rows * gap, 1 + count)), NPU_F32, ways[random() % 6]);
+      body += "  %" + x + " = load " + x + " : f32\n  " + t + " = add " + before + ", %" + x + "\n";
+    }
+  }
+  std::string last() const { return "%t" + std::to_string(count); }
+  void expect_same(const std::string& what) {
+    k.with(("program p(" + names + ")\neach:\n" + body).c_str());
+    expect(k, what + ": " + std::to_string(rows) + " x " + std::to_string(cols) + "\n" + body);
+  }
+};
+
 }  // namespace
+
+TEST(rows_that_one_loop_walks) {
+  const int64_t all_rows[] = {1, 2, 15, 16, 17, 33, 70}, all_cols[] = {16, 32, 33, 47, 64, 100, 256, 303, 2048, 2100};
+  unsigned seed = 0;
+  for (const int64_t rows : all_rows)
+    for (const int64_t cols : all_cols)
+      for (const int operands : {1, 3, 6, 14}) {
+        Mixed map(NPU_MAP, rows, cols, ++seed);
+        map.operand("first", map.k.block(small(rows * cols, 3)), NPU_F32, {cols, 1});
+        map.add_up(operands, "load first : f32");
+        map.result("out");
+        map.body += "  store out, " + map.last() + "\n";
+        map.expect_same("map");
+
+        Mixed product(NPU_MATMUL, rows, cols, ++seed);
+        constexpr int64_t kDepth = 5;
+        product.k.c.u.matmul.k = kDepth;
+        product.k.c.u.matmul.acc_dtype = NPU_F32;
+        product.operand("a", product.k.block(small(rows * kDepth, 1)), NPU_F32, {kDepth, 1});
+        product.operand("b", product.k.block(small(cols * kDepth, 2)), NPU_F32, {cols, 1});
+        product.add_up(operands, "acc : f32");
+        product.result("out");
+        product.body += "  store out, " + product.last() + "\n";
+        product.expect_same("product");
+
+        Mixed fold(NPU_REDUCE, rows, cols, ++seed);
+        fold.operand("first", fold.k.block(small(rows * cols, 5)), NPU_F32, {cols, 1});
+        fold.add_up(operands, "load first : f32");
+        fold.result("out");
+        fold.result("other");
+        fold.body += "  store out, " + fold.last() + "\n  %a = fold sum " + fold.last() + "\n  %b = fold sum %t0\n";
+        fold.body += "each:\n  %y = load first : f32\n  %c = sub %y, %a\n  %d = add %c, %b\n  store other, %d\n";
+        fold.expect_same("reduction");
+      }
+}
 
 TEST(rows_of_a_map_whose_dimensions_stay_apart) {
   // Rotary embedding: halves of heads by values of the position, one of them the same for all rows.
