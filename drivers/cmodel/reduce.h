@@ -81,6 +81,8 @@ class Reduce {
   bool plan_loops(Frame& f, Loops& loops) const;
   // Rows first .. first + rows, neighbours in the last kept dimension, segment by segment.
   void run_loops(Frame& f, Loops& loops, int64_t first, int64_t rows) const;
+  // Of rows that are one piece each: what the segment loads as it lies in memory.
+  void fold_memory(Frame& f, const Segment& segment, const Tile& tile, int64_t rows, char* const* members) const;
   // Of one row: by the loop, or what the segment loads as it lies in memory.
   void fold_row(Frame& f, const Segment& segment, RowLoops* loop, const int64_t* base, int64_t row, Acc* acc) const;
   // Does the segment fold what it loads, of which the last folded dimension lies dense?

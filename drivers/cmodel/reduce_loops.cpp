@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kShortestPiece = 16;  // of the last folded dimension: one vector
 constexpr int64_t kShortestFold = 64;   // the same for a call of a fold's kernel
-constexpr int64_t kShortestRow = 256;   // shorter ones share tiles
+constexpr int64_t kShortestRow = 32;   // shorter ones share tiles
 constexpr int64_t kPoints = 1 << 14;    // of several rows, which stay in the second cache from segment to segment
 constexpr int64_t kMostRows = 64;
 
@@ -93,6 +93,26 @@ void Reduce::fold_row(Frame& f, const Segment& segment, RowLoops* loop, const in
     accumulate_plain(*f.k, segment.folds[0], acc[0], plain_values(segment, walk.offset), cols);
 }
 
+void Reduce::fold_memory(Frame& f, const Segment& segment, const Tile& tile, int64_t rows, char* const* members) const {
+  const FoldPlan& fold = segment.folds[0];
+  const int dtype = fold.member_dtype[0], log_size = log_size_of(dtype);
+  const char* values = plain_values(segment, tile.offset);
+  const int64_t step = tile.col_stride[plan_.ops[segment.plain_load].view] * (int64_t{1} << log_size);
+  const int64_t cols = inner_.size[inner_.rank - 1];
+  if (cols <= kPlainBlock && fold.kind <= NPU_FOLD_XOR) {
+    const Fold kernel = f.k->fold[fold.kind][type_class(dtype)];
+    for (int64_t r = 0; r < rows; ++r) kernel(members[0] + (r << log_size), values + r * step, cols);
+    return;
+  }
+  Acc start;
+  begin(fold, start);
+  for (int64_t r = 0; r < rows; ++r) {
+    Acc acc = start;
+    accumulate_plain(*f.k, fold, acc, values + r * step, cols);
+    finish(fold, acc, members, r);
+  }
+}
+
 void Reduce::run_loops(Frame& f, Loops& loops, int64_t first, int64_t rows) const {
   Tile tile;  // of the rows' own values
   std::memset(tile.offset, 0, sizeof(int64_t) * static_cast<size_t>(views_));
@@ -116,16 +136,12 @@ void Reduce::run_loops(Frame& f, Loops& loops, int64_t first, int64_t rows) cons
       for (int j = 0; j < segment.folds[k].members; ++j) members[k][j] = result(f, s, slot + j);
       slot += segment.folds[k].members + 1;
     }
-    const auto finished = [&](int64_t r, const Acc* acc) {
-      for (size_t k = 0; k < segment.folds.size(); ++k) finish(segment.folds[k], acc[k], members[k], r);
-    };
     if (loop && pieces == 1) {
-      loop->run({tile.offset, tile.col_stride, rows, 0, 1}, [&](int64_t r) {
-        if (segment.folds.empty()) return;
-        Acc acc[NPU_MAX_FOLDS] = {};
-        loop->take_sums(segment, acc);
-        finished(r, acc);
-      });
+      float* sums[NPU_MAX_FOLDS];
+      for (size_t k = 0; k < segment.folds.size(); ++k) sums[k] = reinterpret_cast<float*>(members[k][0]);
+      loop->run({tile.offset, tile.col_stride, rows, 0, 1}, segment, sums);
+    } else if (pieces == 1) {
+      fold_memory(f, segment, tile, rows, members[0]);
     } else {
       int64_t base[kMaxViews];
       std::memcpy(base, tile.offset, sizeof(int64_t) * static_cast<size_t>(views_));
@@ -133,7 +149,7 @@ void Reduce::run_loops(Frame& f, Loops& loops, int64_t first, int64_t rows) cons
         Acc acc[NPU_MAX_FOLDS];
         for (size_t k = 0; k < segment.folds.size(); ++k) begin(segment.folds[k], acc[k]);
         fold_row(f, segment, loop, base, r, acc);
-        finished(r, acc);
+        for (size_t k = 0; k < segment.folds.size(); ++k) finish(segment.folds[k], acc[k], members[k], r);
         for (int v = 0; v < views_; ++v) base[v] += tile.col_stride[v];
       }
     }

@@ -70,18 +70,41 @@ void RowLoops::settle(Loop& loop) {
   loop.points = 0;
 }
 
+namespace {
+
+size_t place_of(int fold, const Segment& segment) {
+  size_t s = 0;
+  while (segment.folds[s].at != fold) ++s;
+  return s;
+}
+
+}  // namespace
+
 void RowLoops::take_sums(const Segment& segment, Acc* acc) {
   for (int l = 0; l < loops_; ++l) {
     Loop& loop = loop_[l];
     if (!loop.folds) continue;
     settle(loop);
     for (size_t k = 0; k < loop.folds->size(); ++k) {
-      size_t s = 0;
-      while (segment.folds[s].at != (*loop.folds)[k]) ++s;
-      acc[s].sum += loop.sums[k];
+      acc[place_of((*loop.folds)[k], segment)].sum += loop.sums[k];
       loop.sums[k] = 0;
     }
   }
+}
+
+void RowLoops::run(const Rows& rows, const Segment& segment, float* const* out) {
+  const size_t folds = segment.folds.size();
+  if (!is_one_loop())
+    return run(rows, [&](int64_t r) {
+      Acc acc[NPU_MAX_FOLDS] = {};
+      take_sums(segment, acc);
+      for (size_t k = 0; k < folds; ++k) out[k][r] = static_cast<float>(acc[k].sum);
+    });
+  float* to[NPU_MAX_FOLDS];
+  for (size_t k = 0; k < folds; ++k) to[k] = out[place_of((*loop_[0].folds)[k], segment)];
+  each_sums(rows, [&](int64_t r, const float* sums) {
+    for (size_t k = 0; k < folds; ++k) to[k][r] = static_cast<float>(0.0 + total(sums + k * kLanes));
+  });
 }
 
 bool RowLoops::add(int i, const Op& op) {

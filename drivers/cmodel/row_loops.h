@@ -49,17 +49,10 @@ class RowLoops {
       }
       return;
     }
-    alignas(64) float sums[kSums * NPU_MAX_FOLDS * kLanes];
-    const size_t folds = loop_[0].folds ? loop_[0].folds->size() : 0;
-    const int64_t most = folds ? kSums : rows.count;
-    for (int64_t first = 0; first < rows.count; first += most) {
-      const int64_t count = std::min(most, rows.count - first);
-      run_loop(loop_[0], rows, first, count, sums);
-      for (int64_t r = 0; r < count; ++r) {
-        if (folds) add_sums(loop_[0], sums + static_cast<size_t>(r) * folds * kLanes, cols_);
-        after(first + r);
-      }
-    }
+    each_sums(rows, [&](int64_t r, const float* sums) {
+      if (sums) add_sums(loop_[0], sums, cols_);
+      after(r);
+    });
   }
   void run(const Rows& rows) {
     run(rows, [](int64_t) {});
@@ -67,6 +60,8 @@ class RowLoops {
 
   // What was added up since the last call, in the order of the segment's folds.
   void take_sums(const Segment& segment, Acc* acc);
+  // The sums of each row by itself: out[fold][row], likewise.
+  void run(const Rows& rows, const Segment& segment, float* const* out);
 
  private:
   static constexpr int kActions = 12, kLoops = 3;
@@ -121,6 +116,19 @@ class RowLoops {
   // One call of a compiled loop is all there is to do.
   bool is_one_loop() const { return count_ == 1 && loops_ == 1 && cols_ <= kPiece; }
   void run_row(const int64_t* offset, int64_t number);
+  // Of one loop. with(r, sums): the sixteen chains of each of the row's sums; null without any.
+  template <class F>
+  void each_sums(const Rows& rows, F with) {
+    alignas(64) float sums[kSums * NPU_MAX_FOLDS * kLanes];
+    const size_t folds = loop_[0].folds ? loop_[0].folds->size() : 0;
+    const int64_t most = folds ? kSums : rows.count;
+    for (int64_t first = 0; first < rows.count; first += most) {
+      const int64_t count = std::min(most, rows.count - first);
+      run_loop(loop_[0], rows, first, count, sums);
+      for (int64_t r = 0; r < count; ++r)
+        with(first + r, folds ? sums + static_cast<size_t>(r) * folds * kLanes : nullptr);
+    }
+  }
   // Rows first .. first + count.
   void run_loop(Loop& loop, const Rows& rows, int64_t first, int64_t count, float* sums) const;
   static void add_sums(Loop& loop, const float* sums, int64_t points);
