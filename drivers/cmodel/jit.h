@@ -23,10 +23,10 @@ struct LoopArguments {
   int64_t ahead[kLoopPointers];  // of loaded inputs: bytes to what will be wanted soon, 0 if nothing is
   float constant[kLoopConstants];
   float sums[NPU_MAX_FOLDS][16];  // of each fold; written, not added to
-  // Rows, of `points` points each: `turn` leads from behind the last sixteen points of a row, or from those that fill no
-  // sixteen, to the next row. The sums of a row go to `row_sums`, those of the next one behind them.
-  // Of columns: `step` is that of inputs per folded point, of which there are `points`, and `turn` leads from behind
-  // the last of them to the next sixteen columns. Behind the inputs: what the sums are added to.
+  // Rows, of `points` points each: `turn` leads from behind the last sixteen points of a row, or from those that fill
+  // no sixteen, to the next row. The sums of a row go to `row_sums`, those of the next one behind them. Of columns:
+  // `step` is that of inputs per folded point, of which there are `points`, and `turn` leads from behind the last of
+  // them to the next sixteen columns. Behind the inputs: what the sums are added to.
   int64_t rows, points;
   float* row_sums;
   int64_t turn[kLoopPointers];

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kShortestPiece = 16;  // of the last folded dimension: one vector
 constexpr int64_t kShortestFold = 64;   // the same for a call of a fold's kernel
-constexpr int64_t kShortestRow = 32;   // shorter ones share tiles
+constexpr int64_t kShortestRow = 32;    // shorter ones share tiles
 constexpr int64_t kPoints = 1 << 14;    // of several rows, which stay in the second cache from segment to segment
 constexpr int64_t kMostRows = 64;
 
