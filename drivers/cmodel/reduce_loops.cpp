@@ -15,6 +15,7 @@ namespace {
 constexpr int64_t kShortestPiece = 16;  // of the last folded dimension: one vector
 constexpr int64_t kShortestFold = 64;   // the same for a call of a fold's kernel
 constexpr int64_t kShortestRow = 32;    // shorter ones share tiles
+constexpr int64_t kKernelRow = 128;     // the same where kernels are called for a row
 constexpr int64_t kPoints = 1 << 14;    // of several rows, which stay in the second cache from segment to segment
 constexpr int64_t kMostRows = 64;
 
@@ -46,6 +47,7 @@ bool Reduce::plan_loops(Frame& f, Loops& loops) const {
     if (segment.kind == NPU_SEGMENT_ROW || folds_pieces(segment)) continue;
     loops.loops.back() = std::make_unique<RowLoops>(f, loops.view, inner_.size[last], true);
     if (!loops.loops.back()->plan(segment)) return false;
+    if (inner_.rank == 1 && inner_.total < kKernelRow && !loops.loops.back()->only_loops()) return false;
   }
   return true;
 }
