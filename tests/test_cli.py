@@ -171,6 +171,18 @@ def test_bench_training_measures_both_models(module, tmp_path):
     assert [row["model"] for row in json.loads(figures.read_text())["rows"]] == ["ResNet-18", "transformer, 4 layers"]
 
 
+def test_compared_sides_are_waited_for_equally_often():
+    from torch_npu.bench.measure import Plan, compare
+
+    done = []
+    sides = {name: lambda name=name: done.append(name) for name in ("eager", "compiled", "wait eager", "wait compiled")}
+    now = iter(range(1000))
+    plan = Plan(seconds=0.0, rounds=2, rest=0.0, clock=lambda: float(next(now)), calls=3)
+    times = compare(sides["eager"], sides["compiled"], sides["wait compiled"], plan, sides["wait eager"])
+    block = [*["eager"] * 3, "wait eager", *["compiled"] * 3, "wait compiled"]
+    assert done[-16:] == block * 2 and times.cpu == times.npu == [1 / 3] * 2
+
+
 def test_bench_models_measures_time_and_memory(module, tmp_path):
     figures = tmp_path / "figures.json"
     command = ("bench", "models", "--quick", "--rounds", "1", "--threads", "1", "--dtype", "bfloat16")

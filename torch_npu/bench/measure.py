@@ -21,6 +21,7 @@ class Plan:
     rounds: int
     rest: float  # seconds between blocks
     clock: Callable[[], float]
+    calls: int = 1  # of one block, at least
 
     @staticmethod
     def of(quick: bool, threads: int, clock: str) -> "Plan":
@@ -52,20 +53,21 @@ class Times:
         }
 
 
-def compare(cpu: Callable, npu: Callable, settle: Callable, plan: Plan) -> Times:
-    """`settle` waits for the device; it is inside the clock, once per block."""
+def nothing() -> None:
+    pass
 
-    def nothing():
-        pass
 
-    sides = ((cpu, nothing), (npu, settle))
+def compare(cpu: Callable, npu: Callable, settle: Callable, plan: Plan, settle_cpu: Callable = nothing) -> Times:
+    """`settle` waits for the device; it is inside the clock, once per block. So is `settle_cpu`, for the other side:
+    of two calls that both queue work, neither may be waited for more often."""
+    sides = ((cpu, settle_cpu), (npu, settle))
     counts = []
     for call, wait in sides:
         for _ in range(2):  # the first calls make programs and fill caches
             call()
         wait()
         once = min(_block(call, wait, 1, plan.clock) for _ in range(2))
-        counts.append(max(1, min(20_000, round(plan.seconds / max(once, 1e-7)))))
+        counts.append(max(plan.calls, min(20_000, round(plan.seconds / max(once, 1e-7)))))
     times = Times([], [])
     for _ in range(plan.rounds):
         for (call, wait), count, into in zip(sides, counts, (times.cpu, times.npu), strict=True):
