@@ -43,6 +43,18 @@ bool spin_until(int64_t ns, Ready&& ready) {
   return ready();
 }
 
+// How long a thread spins that waits again and again. A host that waits for each of its steps is back soon, and finds a
+// sleeping thread late; so a short wait is followed by a longer spin, and a wait that outlasts it by a short one.
+class Patience {
+ public:
+  static constexpr int64_t kShortNs = 50'000, kLongNs = 200'000;
+  int64_t spin_ns() const { return spin_ns_; }
+  void waited(int64_t ns) { spin_ns_ = ns < kLongNs ? kLongNs : kShortNs; }
+
+ private:
+  int64_t spin_ns_ = kShortNs;
+};
+
 class EventCount {
  public:
   // Returns when ready() is true. Whoever makes it true calls notify() afterwards.

@@ -13,7 +13,7 @@ using namespace cmodel;
 
 namespace {
 
-constexpr int64_t kSpinNs = 50'000;
+constexpr int64_t kSpinNs = Patience::kShortNs;
 constexpr int kUrgentNice = -5;
 
 }  // namespace
@@ -57,8 +57,11 @@ void npu_stream::work() {
   const auto ready = [this] {
     return stop_.load(std::memory_order_acquire) || (!ring_.empty() && !consumer_.load(std::memory_order_acquire));
   };
+  Patience patience;
   for (;;) {
-    work_.wait(kSpinNs, ready);
+    const int64_t since = now_ns();
+    work_.wait(patience.spin_ns(), ready);
+    patience.waited(now_ns() - since);
     if (stop_.load(std::memory_order_acquire)) return;
     try_consume(UINT64_MAX);
   }

@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <ctime>
 #include <numeric>
 #include <thread>
 
+#include "drivers/cmodel/eventcount.h"
 #include "tests/cpp/cmodel_rig.h"
 
 std::atomic<int> g_failures{0};
@@ -322,6 +324,33 @@ void programs_and_resets_while_queued() {
   CHECK(read_back(stream, x, 16) == std::vector<int32_t>(16, 101));
 }
 
+double processor_seconds() {
+  timespec t{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+// A worker spins longer behind short waits, and not for ever.
+void an_idle_stream_sleeps() {
+  cmodel::Patience patience;
+  CHECK(patience.spin_ns() == cmodel::Patience::kShortNs);
+  patience.waited(cmodel::Patience::kLongNs - 1);
+  CHECK(patience.spin_ns() == cmodel::Patience::kLongNs);
+  patience.waited(cmodel::Patience::kLongNs);
+  CHECK(patience.spin_ns() == cmodel::Patience::kShortNs);
+
+  Rig rig("memory=16M:inline_ns=0");
+  npu_stream* stream = rig.stream();
+  const npu_addr row = rig.alloc(4096);
+  for (int k = 0; k < 100; ++k) {  // waits of the worker are short
+    OK(Command(NPU_COPY, nullptr, 1024, "fill").memory(row, NPU_I32).immediate(7, NPU_I32).submit(stream));
+    OK(driver()->stream_synchronize(stream));
+  }
+  const double before = processor_seconds();
+  usleep(200'000);
+  CHECK(processor_seconds() - before < 0.1);
+}
+
 // A child that never touches the device ends normally, while the parent's threads work.
 void a_forked_child_exits() {
   Rig rig("memory=64M:inline_ns=0");
@@ -351,6 +380,7 @@ int main(int argc, char** argv) {
   }
   events_order_and_measure("devices=2:memory=64M:inline_ns=0");
   programs_and_resets_while_queued();
+  an_idle_stream_sleeps();
   a_forked_child_exits();
   // Behind the fork: LeakSanitizer counts what helper threads keep for themselves as leaks of a child without them.
   for (const char* options : {"memory=64M", "memory=64M:inline_ns=0", "memory=64M:mode=exact"})
