@@ -1,5 +1,7 @@
 #include "drivers/cmodel/conv.h"
 
+#include "drivers/cmodel/conv_epilogue.h"
+
 #include <algorithm>
 #include <new>
 #include <string>
@@ -48,15 +50,8 @@ void emit(const Context& context, int64_t n, int64_t channel, int64_t channels, 
   if constexpr (std::is_floating_point_v<T>) {
     leave_out_padding(context, n, channel, channels, z, y0, rows, x0, cols, acc, channel_ld, row_ld);
   }
-  if (context.job.program) {
-    if (context.shape.spatial_rank == 1) {
-      run_epilogue(context.job, &n, channel, channels, x0, cols, acc, channel_ld, context.acc_dtype);
-      return;
-    }
-    for (int64_t c = 0; c < channels; ++c) {
-      const int64_t outer[3] = {n, channel + c, z};
-      run_epilogue(context.job, outer, y0, rows, x0, cols, acc + c * channel_ld, row_ld, context.acc_dtype);
-    }
+  if (context.epilogue) {
+    context.epilogue->run({n, channel, channels, z, y0, rows, x0, cols}, acc, channel_ld, row_ld);
     return;
   }
   const Tensor& out = context.result;
@@ -188,18 +183,21 @@ void run(const Context& context) {
 }  // namespace
 }  // namespace conv
 
-bool run_conv(const Job& job, Failure& failure) {
-  const npu_conv& c = job.command.u.conv;
-  for (int d = 0; d < job.command.rank; ++d) {
-    if (job.command.size[d] == 0) return true;
+bool run_conv(const Job& given, Failure& failure) {
+  const npu_conv& c = given.command.u.conv;
+  for (int d = 0; d < given.command.rank; ++d) {
+    if (given.command.size[d] == 0) return true;
   }
   if (c.mode > NPU_CONV_GRAD_WEIGHT) {
     failure = {NPU_ERROR_INVALID, "CONV: expected mode 0, 1 or 2, got " + std::to_string(c.mode)};
     return false;
   }
-  const conv::Tensor result = job.program ? conv::Tensor{} : conv::tensor_of(job.operands[2], int(c.spatial_rank));
-  const conv::Context context{job, conv::shape_of(c), result, c.acc_dtype};
+  const conv::Tensor result = given.program ? conv::Tensor{} : conv::tensor_of(given.operands[2], int(c.spatial_rank));
   try {
+    std::optional<conv::Epilogue> epilogue;
+    if (given.program) epilogue.emplace(given);
+    const Job& job = epilogue ? epilogue->job() : given;
+    const conv::Context context{job, conv::shape_of(c), result, c.acc_dtype, epilogue ? &*epilogue : nullptr};
     switch (c.acc_dtype) {
       case NPU_F32:
         conv::run<float>(context);

@@ -40,12 +40,15 @@ struct Shape {
   int64_t in_size[3], out_size[3], kernel[3], stride[3], padding[3], dilation[3];
 };
 
+class Epilogue;  // conv_epilogue.h
+
 // What every part needs to know of the job.
 struct Context {
   const Job& job;
   Shape shape;
   Tensor result;  // unused with an epilogue
   int acc_dtype;
+  const Epilogue* epilogue;                   // null: none
   mutable std::atomic<int> finite_factor{0};  // see conv_padding.cpp
 };
 

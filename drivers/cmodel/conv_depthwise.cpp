@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "drivers/cmodel/conv.h"
+#include "drivers/cmodel/conv_epilogue.h"
 #include "drivers/cmodel/conv_kernels.h"
 #include "drivers/cmodel/matmul_kernels.h"
 #include "drivers/cmodel/pool.h"
@@ -74,9 +75,10 @@ bool try_depthwise_channels_last(const Context& context, const std::vector<Phase
   const Shape& shape = context.shape;
   const Tensor& out = context.result;
   const Phase& axes = phases[0];
-  if (context.acc_dtype != NPU_F32 || context.job.program || phases.size() != 1 || axes[2].result_step != 1 ||
-      axes[1].result_step != 1 || axes[0].result_step != 1 || shape.in_channels != 1 || shape.out_channels != 1 ||
-      source.stride[1] != 1 || out.stride[1] != 1 || shape.groups < 8) {
+  const bool together = context.epilogue ? context.epilogue->channels_last() : out.stride[1] == 1;
+  if (context.acc_dtype != NPU_F32 || phases.size() != 1 || axes[2].result_step != 1 || axes[1].result_step != 1 ||
+      axes[0].result_step != 1 || shape.in_channels != 1 || shape.out_channels != 1 || source.stride[1] != 1 ||
+      !together || shape.groups < 8) {
     return false;
   }
   const int64_t groups = shape.groups, lanes = kernels().lanes,
@@ -128,7 +130,7 @@ bool try_depthwise_channels_last(const Context& context, const std::vector<Phase
     }
   }
   const int64_t y_tiles = (size[1] + rows - 1) / rows, tasks = shape.batch * blocks * size[0] * y_tiles;
-  const int64_t in_size = npu::dtype_size(source.dtype), out_size = npu::dtype_size(out.dtype);
+  const int64_t in_size = npu::dtype_size(source.dtype), out_size = context.epilogue ? 0 : npu::dtype_size(out.dtype);
   const auto run = [&](int64_t first, int64_t last) {
     blas::Scratch window_space(sizeof(float) * planes * source_rows * source_cols * width);
     blas::Scratch line_space(sizeof(float) * size[2] * width);
@@ -160,6 +162,10 @@ bool try_depthwise_channels_last(const Context& context, const std::vector<Phase
       for (int64_t y = 0; y < height; ++y) {
         kernels().channels_last(line, size[2], width, window + y * y_step * source_cols * width, x_step * width,
                                 offsets.data(), by_tap + block * taps * width, taps);
+        if (context.epilogue) {
+          context.epilogue->run_points({n, c0, count, z, y0 + y, 1, 0, size[2]}, line, width);
+          continue;
+        }
         char* to = out.data + (n * out.stride[0] + c0 + z * out.stride[2] + (y0 + y) * out.stride[3]) * out_size;
         for (int64_t x = 0; x < size[2]; ++x) {
           blas::store_line<float>(out.dtype, to + x * out.stride[4] * out_size, 1, count, line + x * width);

@@ -2,6 +2,7 @@
 // read one by one where they lie in the window, so that no im2col matrix is made at all.
 #include <algorithm>
 
+#include "drivers/cmodel/conv_epilogue.h"
 #include "drivers/cmodel/conv_packed.h"
 #include "drivers/cmodel/matmul_kernels.h"
 
@@ -36,6 +37,11 @@ void emit_points(const Context& context, const Pieces::Piece& p, int64_t channel
                  reinterpret_cast<uint32_t*>(to + c * to_ld));
     }
   };
+  if (context.epilogue && (points < kFewPoints || context.epilogue->channels_last()) &&
+      !blas::kernel_set().has_nan(results, (points - 1) * ld + channels) &&
+      context.epilogue->run_points({p.n, channel, channels, p.z, p.y, p.rows, p.x, p.cols}, results, ld)) {
+    return;
+  }
   const Tensor& out = context.result;
   const bool lines = out.stride[4] == 1 && (p.rows == 1 || out.stride[3] == p.cols);
   const bool last = out.stride[1] == 1;

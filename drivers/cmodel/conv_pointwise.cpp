@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "drivers/cmodel/conv.h"
+#include "drivers/cmodel/conv_epilogue.h"
 #include "drivers/cmodel/matmul_packed.h"
 #include "drivers/cmodel/plan.h"
 #include "drivers/cmodel/pool.h"
@@ -71,7 +72,8 @@ bool try_pointwise(const Context& context, const Tensor& source, const Weights& 
     if (!point_stride(tensor, shape.in_size, &views[o].point)) return false;
   }
   // Channels last: points are the rows of the product, so that results are written as they lie.
-  const bool by_points = views[2].channel == 1 && views[2].point != 1;
+  const size_t stored = context.epilogue ? context.epilogue->stored() : 2;
+  const bool by_points = views[stored].channel == 1 && views[stored].point != 1;
   bool merged = by_points;  // images and points are one dimension
   for (size_t o = 0; o < count; ++o) merged = merged && (o == 1 || views[o].batch == points * views[o].point);
   merged = merged && shape.groups == 1;

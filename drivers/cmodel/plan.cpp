@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "drivers/cmodel/job.h"
+#include "drivers/cmodel/plan_channels.h"
 #include "drivers/cmodel/plan_groups.h"
 #include "drivers/cmodel/plan_lifted.h"
 #include "drivers/cmodel/planner.h"
@@ -48,7 +49,7 @@ static int passes(const Plan& plan) {
   }));
 }
 
-std::shared_ptr<const Plan> make_plan(const npu::Program& program) {
+static std::shared_ptr<Plan> best_plan(const npu::Program& program) {
   auto plan = std::make_shared<Plan>();
   Planner(program.instrs, program.consts, *plan).run();
   const std::vector<npu_instr> ordered = sinks_last(program.instrs);
@@ -64,6 +65,14 @@ std::shared_ptr<const Plan> make_plan(const npu::Program& program) {
   if (before > 1 && gain > (norm ? 4 : 0)) return compiled;
   // bf16 and f16 have to be converted anyway, which a loop does on the way.
   plan->narrow = std::make_shared<const Program>(Program{npu::Program{}, std::move(compiled)});
+  return plan;
+}
+
+std::shared_ptr<const Plan> make_plan(const npu::Program& program) {
+  auto plan = best_plan(program);
+  const bool epilogue = std::any_of(program.instrs.begin(), program.instrs.end(),
+                                    [](const npu_instr& in) { return in.op == NPU_OP_ACC; });
+  if (epilogue) plan->by_channel = std::make_shared<const ByChannel>(program);
   return plan;
 }
 

@@ -15,7 +15,8 @@ namespace cmodel {
 
 constexpr int kNone = -1;
 
-class Lifted;  // plan_lifted.h
+class Lifted;     // plan_lifted.h
+class ByChannel;  // plan_channels.h
 
 enum class Step : uint8_t {
   kNothing,  // segment, get, const, param, size, fold members: the value is there already
@@ -126,7 +127,8 @@ struct Plan {
   std::vector<uint64_t> consts;
   // The same program with compiled loops, for commands with bf16 or f16 operands; null: this plan serves them as well.
   std::shared_ptr<const Program> narrow;
-  std::shared_ptr<const Lifted> lifted;  // null: there is nothing to lift
+  std::shared_ptr<const Lifted> lifted;         // null: there is nothing to lift
+  std::shared_ptr<const ByChannel> by_channel;  // of epilogues
 };
 
 // The job itself, or one with the plan for its types and for its operands of one value in `own`.

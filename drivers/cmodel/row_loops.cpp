@@ -48,7 +48,7 @@ void RowLoops::run_loop(Loop& loop, const Rows& rows, int64_t first, int64_t cou
   for (int k = 0; k < loop.pointers; ++k) {
     const Line& line = loop.line[k];
     int64_t step = line.size == 0 ? 0 : rows.step[line.view] * line.size;
-    if (line.value != kNone) step = f_.val[line.value].uniform ? 0 : rows.numbers * 4;
+    if (line.value != 0) step = f_.val[line.value - 1].uniform ? 0 : rows.numbers * 4;
     loop.args.pointer[k] = at(line, rows.offset, rows.number, 0) + first * step;
     loop.args.turn[k] = step - cols_ / kLanes * loop.args.step[k];
   }
@@ -118,6 +118,7 @@ bool RowLoops::add(int i, const Op& op) {
     case Step::kLoad:
       return add_load(i, op);
     case Step::kAcc:
+      line_[i] = Line{};
       line_[i].at = views_[op.view].first;
       line_[i].size = 1 << log_size_of(op.dtype);
       line_[i].view = op.view;
@@ -146,8 +147,8 @@ bool RowLoops::find(int id, Line& line) const {
   }
   // Of another segment, which a `get` may have named in this one. A load may stand as it lies in memory.
   if (op.dtype != NPU_F32 || (op.step == Step::kLoad && f_.job->operands[op.imm].dtype != NPU_F32)) return false;
-  line = Line();
-  line.value = static_cast<int16_t>(id);
+  line = Line{};
+  line.value = static_cast<int16_t>(id + 1);
   line.uniform = line.changes = true;
   return true;
 }
@@ -274,7 +275,7 @@ bool RowLoops::add_loop(const Group& group) {
 
 bool RowLoops::add_store(const Op& op) {
   const Operand& operand = f_.job->operands[op.imm];
-  Line value;
+  Line value{};
   if (op.mask != NPU_NO_VALUE || views_[op.view].along != 1 || !find(op.a, value)) return false;
   const int from = f_.plan->ops[op.a].dtype;
   const Line to = in_memory(op, operand);

@@ -69,16 +69,17 @@ class RowLoops {
   static constexpr int64_t kPiece = kBlock;  // points of a row at once: what slots hold, and sums keep accurate
   static constexpr int64_t kSums = 16;       // rows with sums at once
 
-  // A value along the current row.
+  // A value along the current row. Nothing here has an initial value, so that tables of lines and actions cost nothing
+  // until they are used: Line{} is all zeros.
   struct Line {
-    char* at = nullptr;
-    int32_t size = 0;       // bytes of an element in memory, where the row's offset says which; 0: `at` is all
-    int16_t view = 0;       // whose offset
-    int16_t value = kNone;  // of another segment: one for each row
-    bool uniform = false;   // one value for the row
-    bool changes = false;   // which is another one for another row
-    bool computed = false;  // by an action
-    uint8_t stored = 0;     // NPU_BF16 or NPU_F16: an F32 value as it lies in memory, for compiled loops
+    char* at;
+    int32_t size;    // bytes of an element in memory, where the row's offset says which; 0: `at` is all
+    int16_t view;    // whose offset
+    int16_t value;   // of another segment, one for each row: its number + 1
+    bool uniform;    // one value for the row
+    bool changes;    // which is another one for another row
+    bool computed;   // by an action
+    uint8_t stored;  // NPU_BF16 or NPU_F16: an F32 value as it lies in memory, for compiled loops
   };
 
   struct Loop {
@@ -96,18 +97,18 @@ class RowLoops {
 
   // What is done for each row: one of the four.
   struct Action {
-    Kernel kernel = nullptr;
-    Convert convert = nullptr;
-    Loop* loop = nullptr;
-    bool normalizes = false;
+    Kernel kernel;
+    Convert convert;
+    Loop* loop;
+    bool normalizes;
     Line out, in[5];
-    unsigned uniform = 0;
-    bool one = false;  // one value for the row
+    unsigned uniform;
+    bool one;  // one value for the row
   };
 
   char* at(const Line& line, const int64_t* offset, int64_t number, int64_t col) const {
-    if (line.value != kNone) {
-      const Ref& ref = f_.val[line.value];
+    if (line.value != 0) {
+      const Ref& ref = f_.val[line.value - 1];
       return ref.ptr + (ref.uniform ? 0 : number * 4);
     }
     if (line.size == 0) return line.at;
@@ -143,10 +144,10 @@ class RowLoops {
   bool find(int id, Line& line) const;
   // Where the value of `op` goes: to the memory of its store, if that takes it as it is, or to its slot.
   Line target(const Op& op, bool loop) const;
-  Action* next() { return count_ < kActions ? &(action_[count_++] = Action()) : nullptr; }
+  Action* next() { return count_ < kActions ? &(action_[count_++] = Action{}) : nullptr; }
   Line in_memory(const Op& op, const Operand& operand) const {
     const RowView& view = views_[op.view];
-    Line line;
+    Line line{};
     line.at = view.first;
     line.size = 1 << log_size_of(operand.dtype);
     line.view = op.view;
@@ -154,12 +155,12 @@ class RowLoops {
     return line;
   }
   Line in_slot(const Op& op) const {
-    Line line;
+    Line line{};
     line.at = f_.slot(op.slot);
     return line;
   }
   static Line constant(char* at) {
-    Line line;
+    Line line{};
     line.at = at;
     line.uniform = true;
     return line;

@@ -207,6 +207,29 @@ void add_epilogue(Case& c, const Shape& shape, int acc) {
   c.tensors.push_back(std::move(bias));
 }
 
+// Another for convolutions: a batch norm, whose deviation depends on the channel only, a residual and relu. `asks` for
+// a coordinate, or for a mask, which not all ways to walk the results have.
+void add_norm(Case& c, const Shape& shape, Tensor::Layout residual) {
+  const bool asks = chance(15), masked = chance(15);
+  std::string text =
+      "program norm(a, b, mean, variance, gain, residual, out)\neach:\n  %acc = acc : f32\n  %m = load mean : f32\n"
+      "  %v = load variance : f32\n  %vv = mul %v, %v\n  %one = const 1 : f32\n  %e = add %vv, %one\n  %d = sqrt %e\n"
+      "  %i = reciprocal %d\n  %x = sub %acc, %m\n  %y = mul %x, %i\n  %g = load gain : f32\n  %z = mul %y, %g\n"
+      "  %r = load residual : f32\n  %sum = add %z, %r\n  %zero = const 0 : f32\n  %relu = max %sum, %zero\n";
+  if (asks) text += "  %c = index 1 : i64\n  %f = cast %c : f32\n  %last = add %relu, %f\n";
+  const std::string value = asks ? "%last" : "%relu";
+  if (masked) text += "  %some = gt %r, %zero\n";
+  c.program = npu::parse(text + "  store out, " + value + (masked ? ", mask %some\n" : "\n"));
+  c.has_program = true;
+  for (int k = 0; k < 4; ++k) {
+    Tensor t(chance(20) ? NPU_BF16 : NPU_F32, shape, k == 3 ? residual : Tensor::kDense);
+    for (size_t d = 0; d < shape.size() && k < 3; ++d)
+      if (d != 1 || chance(10)) t.stride[d] = 0;
+    t.fill();
+    c.tensors.push_back(std::move(t));
+  }
+}
+
 void test_matmul(int64_t m, int64_t n, int64_t k) {
   Case c;
   const int acc = pick<int>({NPU_F32, NPU_F32, NPU_F64, NPU_I32, NPU_I64});
@@ -343,7 +366,11 @@ void test_conv(int64_t largest) {
   c.tensors.emplace_back(chance(60) ? same : random_dtype(acc), first, layout(Tensor::kAny));
   c.tensors.emplace_back(chance(60) ? same : random_dtype(acc), second, layout(Tensor::kAny));
   for (Tensor& t : c.tensors) t.fill();
-  if (chance(30)) add_epilogue(c, result, acc);
+  if (chance(30)) {
+    add_epilogue(c, result, acc);
+  } else if (acc == NPU_F32 && chance(50)) {
+    add_norm(c, result, layout(Tensor::kAny));
+  }
   c.tensors.emplace_back(random_result(acc), result, layout(Tensor::kOutput));
   c.text = "conv mode " + std::to_string(v.mode) + " acc " + npu::dtype_name(acc) + " groups " +
            std::to_string(v.groups) + (c.has_program ? " with epilogue" : "");
