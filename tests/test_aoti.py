@@ -1,6 +1,8 @@
 """Models compiled ahead of time: packages of AOTInductor run on npu, in Python and in a C++ program."""
 
+import ctypes
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -235,3 +237,34 @@ def test_a_program_in_cpp(packaged, tmp_path):
     torch.testing.assert_close(scores, expected, rtol=1e-5, atol=1e-5)
     refused = subprocess.run([tmp_path / "run_package", path, "65"], capture_output=True, text=True)
     assert refused.returncode == 1 and "expected a size of at most 64" in refused.stderr
+
+
+class Number(ctypes.Structure):
+    _fields_ = [("value", ctypes.c_int64), ("origin", ctypes.c_int32)]
+
+
+class FirstSpec(ctypes.Structure):
+    """torch_npu_kernel_spec as it was before there were convolutions: packages have it compiled in."""
+
+    _fields_ = [
+        *(("struct_size", ctypes.c_uint32), ("name", ctypes.c_char_p), ("kind", ctypes.c_char_p)),
+        *((name, ctypes.c_int32) for name in ("inner_rank", "tensors", "numbers")),
+        *((name, ctypes.c_int32) for name in ("size_count", "operand_count", "param_count")),
+        *((name, ctypes.c_void_p) for name in ("sizes", "operands", "params")),
+        *(("k", Number), ("program", ctypes.c_char_p)),
+    ]
+
+
+def test_kernels_of_older_packages_are_taken():
+    library = ctypes.CDLL(os.path.join(torch_npu._info.library_path(), "libtorch_npu.so"))
+    library.torch_npu_last_error.restype = ctypes.c_char_p
+    sizes, kernel = (Number * 1)(Number(3, 0)), ctypes.c_void_p()
+    spec = FirstSpec(ctypes.sizeof(FirstSpec), b"old", b"map", 0, 1, 0, 1, 0, 0, ctypes.addressof(sizes), None, None)
+    spec.program = b"program old()\neach:\n  %a = const 1 : f32\n"
+    assert library.torch_npu_kernel_create(ctypes.byref(spec), ctypes.byref(kernel)) == 0, (
+        library.torch_npu_last_error()
+    )
+    library.torch_npu_kernel_delete(kernel)
+    spec.struct_size -= 8
+    assert library.torch_npu_kernel_create(ctypes.byref(spec), ctypes.byref(kernel)) == 1
+    assert b"compile it again" in library.torch_npu_last_error()

@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/inductor/aoti_runner/model_container_runner.h>
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -69,8 +70,8 @@ std::vector<CompiledKernel::Number> numbers_of(const torch_npu_number* numbers, 
 }
 
 CompiledKernel::Spec spec_of(const torch_npu_kernel_spec& given) {
-  TORCH_CHECK(given.struct_size >= sizeof(torch_npu_kernel_spec), "expected a kernel of ",
-              sizeof(torch_npu_kernel_spec), " bytes or more, got ", given.struct_size,
+  constexpr size_t kFirst = offsetof(torch_npu_kernel_spec, geometry_count);  // its size when there was no conv
+  TORCH_CHECK(given.struct_size >= kFirst, "expected a kernel of ", kFirst, " bytes or more, got ", given.struct_size,
               ": the model was compiled for an older torch_npu; compile it again");
   CompiledKernel::Spec spec;
   spec.name = given.name;
@@ -82,6 +83,7 @@ CompiledKernel::Spec spec_of(const torch_npu_kernel_spec& given) {
   spec.params = numbers_of(given.params, given.param_count);
   spec.program = given.program;
   spec.k = number_of(given.k);
+  if (given.struct_size > kFirst) spec.geometry = numbers_of(given.geometry, given.geometry_count);
   for (int k = 0; k < given.operand_count; ++k) {
     const torch_npu_operand& operand = given.operands[k];
     spec.operands.push_back({operand.tensor, number_of(operand.offset), numbers_of(operand.strides, given.size_count)});

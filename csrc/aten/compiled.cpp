@@ -21,7 +21,15 @@
 namespace torch_npu {
 namespace {
 
-constexpr int kSize = -1, kParam = -2, kDepth = -3;
+constexpr int kSize = -1, kParam = -2, kDepth = -3, kGeometry = -4;
+
+// Field number k of a convolution's geometry, behind its mode.
+int64_t& geometry_field(npu_conv& conv, int k) {
+  int64_t* const single[] = {&conv.batch, &conv.in_channels, &conv.out_channels, &conv.groups};
+  int64_t* const spatial[] = {conv.in_size, conv.out_size, conv.kernel, conv.stride, conv.padding, conv.dilation};
+  const int rank = static_cast<int>(conv.spatial_rank);
+  return k < 4 ? *single[k] : spatial[(k - 4) / rank][(k - 4) % rank];
+}
 
 // Labels live forever; the same kernel may be made again and again.
 const char* intern(const std::string& text) {
@@ -69,7 +77,8 @@ npu_command_kind CompiledKernel::kind_of(const std::string& name) {
   if (name == "scan") return NPU_SCAN;
   if (name == "scatter") return NPU_SCATTER;
   if (name == "matmul") return NPU_MATMUL;
-  TORCH_CHECK_VALUE(false, "expected map, reduce, scan, scatter or matmul, got ", name);
+  if (name == "conv") return NPU_CONV;
+  TORCH_CHECK_VALUE(false, "expected map, reduce, scan, scatter, matmul or conv, got ", name);
 }
 
 CompiledKernel::CompiledKernel(const Spec& spec) : tensors_(spec.tensors), numbers_(spec.numbers) {
@@ -95,9 +104,13 @@ CompiledKernel::CompiledKernel(const Spec& spec) : tensors_(spec.tensors), numbe
     command_.size[d] = spec.sizes[d].value.i;
     if (spec.sizes[d].argument >= 0) fixups_.push_back({kSize, static_cast<int>(d), spec.sizes[d].argument});
   }
-  check_argument(spec.k);
-  command_.u.matmul.k = spec.k.value.i;
-  if (spec.k.argument >= 0) fixups_.push_back({kDepth, 0, spec.k.argument});
+  if (spec.kind == NPU_MATMUL) {
+    check_argument(spec.k);
+    command_.u.matmul.k = spec.k.value.i;
+    if (spec.k.argument >= 0) fixups_.push_back({kDepth, 0, spec.k.argument});
+  }
+  for (const Number& number : spec.geometry) check_argument(number);
+  if (spec.kind == NPU_CONV) set_geometry(spec);
   for (size_t k = 0; k < spec.params.size(); ++k) {
     check_argument(spec.params[k]);
     params_.push_back(spec.params[k].value);
@@ -121,6 +134,22 @@ CompiledKernel::CompiledKernel(const Spec& spec) : tensors_(spec.tensors), numbe
     }
     operands_.push_back(operand);
     operand_tensors_.push_back(given.tensor);
+  }
+}
+
+void CompiledKernel::set_geometry(const Spec& spec) {
+  const int rank = static_cast<int>(spec.sizes.size()) - 2;
+  TORCH_CHECK_VALUE(rank >= 1 && rank <= 3 && spec.geometry.size() == 5 + 6 * static_cast<size_t>(rank) &&
+                        spec.geometry[0].argument < 0,
+                    spec.name,
+                    ": expected 3 to 5 sizes, and 5 numbers and 6 for each spatial dimension for a conv, got ",
+                    spec.sizes.size(), " and ", spec.geometry.size());
+  command_.u.conv.mode = static_cast<uint32_t>(spec.geometry[0].value.u);
+  command_.u.conv.spatial_rank = static_cast<uint32_t>(rank);
+  for (int k = 0; k < 4 + 6 * rank; ++k) {
+    const Number& number = spec.geometry[k + 1];
+    geometry_field(command_.u.conv, k) = number.value.i;
+    if (number.argument >= 0) fixups_.push_back({kGeometry, k, number.argument});
   }
 }
 
@@ -148,6 +177,8 @@ bool CompiledKernel::complete(const at::Tensor* const* tensors, const npu_scalar
       params[fixup.at] = value;
     } else if (fixup.operand == kDepth) {
       command.u.matmul.k = value.i;
+    } else if (fixup.operand == kGeometry) {
+      geometry_field(command.u.conv, fixup.at) = value.i;
     } else if (fixup.at < 0) {
       operands[fixup.operand].addr = value.u;
     } else {
@@ -176,7 +207,9 @@ bool CompiledKernel::complete(const at::Tensor* const* tensors, const npu_scalar
     }
   }
   TORCH_CHECK(device >= 0, command.label, ": expected at least one npu tensor, got none");
-  if (command.kind == NPU_MATMUL) command.u.matmul.acc_dtype = compute_dtype(static_cast<npu_dtype>(operands[0].dtype));
+  const npu_dtype compute = compute_dtype(static_cast<npu_dtype>(operands[0].dtype));
+  if (command.kind == NPU_MATMUL) command.u.matmul.acc_dtype = compute;
+  if (command.kind == NPU_CONV) command.u.conv.acc_dtype = compute;
   command.operands = operands;
   command.params = params;
   call.device = device;
@@ -229,6 +262,12 @@ std::string CompiledKernel::signature(const at::Tensor* const* tensors, const np
   for (int d = 0; d < command.rank; ++d) text << (d ? "x" : " ") << command.size[d];
   if (command.inner_rank) text << " inner=" << int(command.inner_rank);
   if (command.kind == NPU_MATMUL) text << " k=" << command.u.matmul.k;
+  if (command.kind == NPU_CONV) {
+    text << " mode=" << command.u.conv.mode;
+    for (int k = 0; k < 4 + 6 * (command.rank - 2); ++k) {
+      text << (k ? "," : " geometry=") << geometry_field(call.command.u.conv, k);
+    }
+  }
   for (uint32_t k = 0; k < command.operand_count; ++k) {
     const npu_operand& operand = command.operands[k];
     text << " " << npu::dtype_name(operand.dtype);
@@ -250,7 +289,7 @@ std::string CompiledKernel::signature(const at::Tensor* const* tensors, const np
 
 std::vector<int> CompiledKernel::written() const {
   std::set<int> found;
-  if (!program_) found.insert(operand_tensors_[2]);  // a MATMUL that stores its sums
+  if (!program_) found.insert(operand_tensors_[2]);  // a MATMUL or CONV that stores its sums
   for (const npu_instr& instr : program_ ? program_->program.instrs : std::vector<npu_instr>{}) {
     if (instr.op == NPU_OP_STORE || instr.op == NPU_OP_STORE_AT) found.insert(operand_tensors_[instr.imm]);
   }

@@ -32,11 +32,14 @@ class CompiledKernel {
     std::vector<Number> sizes;
     std::vector<Operand> operands;
     std::vector<Number> params;
-    std::string program;  // text form; empty for a MATMUL that stores its sums
+    std::string program;  // text form; empty for a MATMUL or CONV that stores its sums
     Number k;             // MATMUL
+    // CONV: mode, batch, in_channels, out_channels, groups, then in_size, out_size, kernel, stride, padding and
+    // dilation, each with as many numbers as there are spatial dimensions.
+    std::vector<Number> geometry;
   };
 
-  // map, reduce, scan, scatter, matmul.
+  // map, reduce, scan, scatter, matmul, conv.
   static npu_command_kind kind_of(const std::string& name);
 
   // Throws c10::ValueError if the program or the spec breaks a rule of docs/isa.md. Touches no device.
@@ -65,10 +68,11 @@ class CompiledKernel {
   // Fills in what comes with the call. False: there is no point to run at.
   bool complete(const at::Tensor* const* tensors, const npu_scalar* numbers, Call& call) const;
   struct Fixup {  // a number of the call goes into field `at` of the command or of an operand
-    int operand;  // -1: size, -2: param, -3: k
-    int at;       // dimension; for an operand, -1 is the offset
+    int operand;  // -1: size, -2: param, -3: k, -4: geometry
+    int at;       // dimension, or number; for an operand, -1 is the offset
     int argument;
   };
+  void set_geometry(const Spec& spec);
   void run_on_host(const npu_command& command, const at::Tensor* const* tensors) const;
 
   struct SharedProgram;

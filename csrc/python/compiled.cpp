@@ -190,12 +190,14 @@ std::vector<CompiledKernel::Number> read_numbers(py::handle sequence) {
 
 py::object make_kernel(const std::string& name, const std::string& kind, int inner_rank, int tensors, int numbers,
                        const py::sequence& sizes, const py::sequence& operands, const py::sequence& params,
-                       const std::string& program, const py::object& k, const py::object& tuner) {
+                       const std::string& program, const py::object& k, const py::sequence& geometry,
+                       const py::object& tuner) {
   TORCH_CHECK_VALUE(tensors <= kMaxTensors && numbers <= kMaxNumbers, name, ": expected at most ", kMaxTensors,
                     " tensors and ", kMaxNumbers, " numbers, got ", tensors, " and ", numbers);
   CompiledKernel::Spec spec{name, CompiledKernel::kind_of(kind), inner_rank, tensors, numbers, read_numbers(sizes),
-                            {},   read_numbers(params),          program,    {}};
+                            {},   read_numbers(params),          program,    {},      {}};
   spec.k = read_number(k);
+  spec.geometry = read_numbers(geometry);
   for (const py::handle item : operands) {
     const auto operand = py::reinterpret_borrow<py::sequence>(item);
     spec.operands.push_back({operand[0].cast<int>(), read_number(operand[1]), read_numbers(operand[2])});

@@ -33,7 +33,9 @@ BUDGET_S = 10.0  # of one command; then the best so far is taken
 
 def wanted(kind: str) -> bool:
     """Whether Inductor's settings ask for kernels of this kind to be tuned."""
-    return config.max_autotune or (config.max_autotune_gemm if kind == "matmul" else config.max_autotune_pointwise)
+    return config.max_autotune or (
+        config.max_autotune_gemm if kind in ("matmul", "conv") else config.max_autotune_pointwise
+    )
 
 
 def tune(kernel, *args) -> bool:

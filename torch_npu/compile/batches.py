@@ -12,8 +12,9 @@ from torch._inductor import compile_fx, ir, lowering
 from torch.fx import Graph, Node
 
 from torch_npu.compile.nodes import note, on_npu, value_of
-from torch_npu.compile.product import Product, factor
+from torch_npu.compile.product import Product
 from torch_npu.compile.program import COMPUTE
+from torch_npu.compile.template import factor
 
 aten = torch.ops.aten
 _VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)

@@ -8,7 +8,7 @@ KERNEL_NAME = "KERNEL_NAME"  # until the kernel has one
 
 @dataclasses.dataclass(frozen=True)
 class Definition:
-    """Sizes, strides, offsets, parameters and k are integers, or texts that are among `numbers` of the call."""
+    """Sizes, strides, offsets, parameters, k and geometry are integers, or texts that are among `numbers` of a call."""
 
     kind: str
     tensors: tuple[str, ...]
@@ -18,11 +18,13 @@ class Definition:
     numbers: tuple[str, ...] = ()
     params: tuple = ()
     inner: int = 0
-    k: int | str | None = None
+    k: int | str | None = None  # of a matmul
+    geometry: tuple = ()  # of a conv
     tune: bool = False  # which a model compiled ahead of time does not: its first call may be on another machine
 
     def python(self) -> str:
         extra = (f", inner={self.inner}" if self.inner else "") + (f", k={self.k!r}" if self.k is not None else "")
+        extra += f", geometry={self.geometry!r}" if self.geometry else ""
         extra += ", tune=True" if self.tune else ""
         lines = [f"{self.kind!r}, tensors={self.tensors!r}, sizes={self.sizes!r}{extra}"]
         if self.numbers:
@@ -53,10 +55,12 @@ class Definition:
             array("torch_npu_number", "sizes", [number(s) for s in self.sizes]),
             array("torch_npu_operand", "operands", operands),
             array("torch_npu_number", "params", [number(p) for p in self.params]),
+            array("torch_npu_number", "geometry", [number(g) for g in self.geometry]),
         ]
         counts = [self.inner, len(self.tensors), len(self.numbers), len(self.sizes), len(operands), len(self.params)]
-        fields = [f'"{KERNEL_NAME}"', f'"{self.kind}"', *map(str, counts), *(name for _, name in arrays)]
+        fields = [f'"{KERNEL_NAME}"', f'"{self.kind}"', *map(str, counts), *(name for _, name in arrays[:3])]
         fields += [number(0 if self.k is None else self.k), f'R"npu({self.program})npu"']
+        fields += [str(len(self.geometry)), arrays[3][1]]
         return (
             f"static const torch_npu::Kernel& {KERNEL_NAME}() {{\n"
             + "".join(definition for definition, _ in arrays)

@@ -18,6 +18,7 @@ from torch_npu.compile import (
     batches,
     cache_folder,
     concatenation,
+    convolution,
     cpp_wrapper,
     decompositions,
     freezing,
@@ -99,11 +100,12 @@ def register() -> None:
     logging.getLogger(ir.__name__).addFilter(left_to_aten.quiet_about_names)
     product.register()
     batches.install()
+    cpp_wrapper.register()
+    convolution.register()
     patches.register()
     patterns.install()
     concatenation.register()
     freezing.install(SETTINGS)
-    cpp_wrapper.register()
     replay.install()
     partition.install(_on_npu)
     order.install()

@@ -47,7 +47,7 @@ class NpuKernel(SIMDKernel):
     overrides = NpuOverrides
     sexpr = kexpr = pexpr
     kind: str | None = None  # of the command, where the program does not decide it
-    depth: sympy.Expr | None = None  # of a product
+    template = None  # what gives the command its sums (template.py)
 
     def __init__(self, tiling, **kwargs) -> None:
         super().__init__(tiling, **kwargs)
@@ -56,7 +56,7 @@ class NpuKernel(SIMDKernel):
         self.space: Space | None = None
         self.operands: dict[tuple, str] = {}  # (argument, offset, strides): name in the program
         self.params: dict[sympy.Expr, str] = {}
-        self.leading: list[tuple] = []  # operands in front of those that the program uses: factors of a product
+        self.leading: list[tuple] = []  # operands in front of those that the program uses: a template's inputs
 
     def __enter__(self):
         super().__enter__()
@@ -295,7 +295,7 @@ class NpuKernel(SIMDKernel):
         program = text_of(KERNEL_NAME, segments, [n for _, n in operands], [n for _, n in params])
         if broken := _C.check_program(program):
             raise (TooLarge if "at most" in broken else RuntimeError)(f"{broken}\n{program}")
-        if kind == "matmul" and [v.op for v in values] == ["acc", "store"]:
+        if self.template is not None and [v.op for v in values] == ["acc", "store"]:
             program = ""  # which is what the command does by itself
         return self._definition(kind, operands, params, program)
 
@@ -308,10 +308,13 @@ class NpuKernel(SIMDKernel):
         described = [(k[0], self._number(k[1]), tuple(map(self._number, k[2]))) for k, _ in operands]
         given = tuple(self._number(e) for e, _ in params)
         inner = {"reduce": self.space.inner_rank, "scan": 1}.get(kind, 0)
-        k = None if self.depth is None else self._number(self.depth)
+        more = self.template.numbers if self.template is not None else {}
+        more = {k: tuple(map(self._number, v)) if isinstance(v, tuple) else self._number(v) for k, v in more.items()}
         self.tensors = [tensors[t] for t in used]
         definition = Definition(
-            *(kind, tuple(used), sizes, described, program, tuple(self.numbers), given, inner, k), autotune.wanted(kind)
+            *(kind, tuple(used), sizes, described, program, tuple(self.numbers), given, inner),
+            **more,
+            tune=autotune.wanted(kind),
         )
         return definition.cpp() if V.graph.cpp_wrapper else definition.python()
 

@@ -9,7 +9,7 @@ import torch
 from torch._inductor import ir
 from torch._inductor.virtualized import V
 
-from torch_npu.compile.product import Product, known
+from torch_npu.compile.template import Template, known
 
 # Functions that cost more than writing a result and reading it again.
 HEAVY = frozenset(
@@ -56,10 +56,10 @@ def _same_points(node, like) -> bool:
 
 
 def _is_epilogue(data, name: str) -> bool:
-    """What a product's command can compute at its end costs nothing there, and its uses then read one tensor instead of
-    the product and all that is added to it: residuals, biases."""
-    product = V.graph.try_get_buffer(name)
-    return isinstance(product, Product) and known(product.get_numel(), data.get_numel())
+    """What a product's or convolution's command can compute at its end costs nothing there, and its uses then read one
+    tensor instead of the sum and all that is added to it: residuals, biases."""
+    template = V.graph.try_get_buffer(name)
+    return isinstance(template, Template) and known(template.get_numel(), data.get_numel())
 
 
 def install() -> None:

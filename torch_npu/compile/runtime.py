@@ -6,12 +6,15 @@ empty_strided_npu = _C.empty_strided
 has_layout = _C.has_layout
 
 
-def npu_kernel(name, kind, *, tensors, sizes, operands, program, numbers=(), params=(), inner=0, k=0, tune=False):
+def npu_kernel(
+    name, kind, *, tensors, sizes, operands, program, numbers=(), params=(), inner=0, k=0, geometry=(), tune=False
+):
     """A function of `tensors`, then `numbers`, that submits one command.
 
     Sizes, strides, offsets and parameters are integers, or names of `numbers`, which come with each call. An operand is
     (tensor, offset, strides), in the order of the program's operands. `inner` dimensions are folded; `k` is the depth
-    of a product. A launch costs one C++ call. With `tune` the first one measures the driver's choices."""
+    of a product, `geometry` what a convolution has (csrc/aten/compiled.h). A launch costs one C++ call. With `tune` the
+    first one measures the driver's choices."""
     tuner = None
     if tune:
         from torch_npu.compile import autotune
@@ -26,7 +29,7 @@ def npu_kernel(name, kind, *, tensors, sizes, operands, program, numbers=(), par
     operands = [(places[t], slots.get(offset, offset), known(strides)) for t, offset, strides in operands]
     return _C.compiled_kernel(
         *(name, kind, inner, len(tensors), len(numbers), known(sizes), operands, known(params), program),
-        *(slots.get(k, k), tuner),
+        *(slots.get(k, k), known(geometry), tuner),
     )
 
 

@@ -11,8 +11,8 @@ from torch.utils._ordered_set import OrderedSet
 from torch_npu.compile import settings
 from torch_npu.compile.definition import KERNEL_NAME
 from torch_npu.compile.kernel import NpuKernel
-from torch_npu.compile.product import ProductKernel, joins
 from torch_npu.compile.program import TooLarge, Unsupported
+from torch_npu.compile.template import TemplateKernel, joins
 
 
 class NpuScheduling(SIMDScheduling):
@@ -44,15 +44,15 @@ class NpuScheduling(SIMDScheduling):
         """Why two nodes that Inductor would fuse cannot be one command; empty if they can."""
         nodes = [*node1.get_nodes(), *node2.get_nodes()]
         if node2.is_template():
-            return "nothing runs in front of a product"
+            return "nothing runs in front of a product or convolution"
         if node1.is_template():
             if not node1.get_buffer_names() & {d.name for d in node2.read_writes.reads}:
-                return "nothing of the product is read"
+                return "nothing of its result is read"
             if not joins(node1.get_template_node(), node2):
-                return "addresses that are not those of the product"
+                return "addresses that are not those of its result"
             return "a reduction computes it" if _only_reduced(node1, node2) else ""
         if self._follows_product(node1) and _only_reduced(node1, node2):
-            return "a reduction computes it, and the rest belongs to a product"
+            return "a reduction computes it, and the rest belongs to a template"
         if node1.is_reduction() and node2.is_reduction() and node1.group[1] != node2.group[1]:
             return "rows of different lengths"
         if any(n.is_reduction() for n in nodes) and any(_is_scatter(n) for n in nodes):
@@ -90,16 +90,16 @@ class NpuScheduling(SIMDScheduling):
 
     def codegen_template(self, template_node, epilogue_nodes, prologue_nodes, *, only_gen_src_code=False, **_):
         try:
-            self._codegen_product(template_node, epilogue_nodes)
+            self._codegen_command(template_node, epilogue_nodes)
         except (TooLarge, Unsupported):
             if not epilogue_nodes:
                 raise
-            self._codegen_product(template_node, [])
+            self._codegen_command(template_node, [])
             for node in epilogue_nodes:
                 self._codegen_nodes([node])
 
-    def _codegen_product(self, template_node, epilogue) -> None:
-        kernel = ProductKernel(template_node.node, epilogue)
+    def _codegen_command(self, template_node, epilogue) -> None:
+        kernel = TemplateKernel(template_node.node, epilogue)
         with kernel:
             kernel.generate(epilogue)
         nodes = [template_node, *epilogue]

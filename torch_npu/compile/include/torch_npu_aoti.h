@@ -30,7 +30,7 @@ typedef struct {
 typedef struct {
   uint32_t struct_size;
   const char* name;
-  const char* kind; /* map, reduce, scan, scatter, matmul */
+  const char* kind; /* map, reduce, scan, scatter, matmul, conv */
   int32_t inner_rank;
   int32_t tensors, numbers; /* of a call */
   int32_t size_count, operand_count, param_count;
@@ -38,7 +38,11 @@ typedef struct {
   const torch_npu_operand* operands;
   const torch_npu_number* params;
   torch_npu_number k;  /* the depth of a matmul */
-  const char* program; /* empty: a matmul that stores its sums */
+  const char* program; /* empty: a matmul or conv that stores its sums */
+  /* Of a conv: mode, batch, in_channels, out_channels, groups, then in_size, out_size, kernel, stride, padding and
+   * dilation, each with size_count - 2 numbers (npu_conv in npu/command.h). */
+  int32_t geometry_count;
+  const torch_npu_number* geometry;
 } torch_npu_kernel_spec;
 
 typedef struct torch_npu_kernel torch_npu_kernel;
