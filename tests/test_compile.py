@@ -466,6 +466,33 @@ def test_gradient_of_averages_whose_windows_reach_beyond_the_padding(pool, dims)
         torch.testing.assert_close(torch.autograd.grad(answer.square().sum(), given)[0].cpu(), expected)
 
 
+def test_questions_about_the_device_are_constants_of_a_graph():
+    def asked(x):
+        if torch.npu.is_available() and torch.npu.is_initialized():
+            x = x * 2
+        return x + torch.npu.current_device() * 10 + torch.npu.device_count()
+
+    compiled = torch.compile(asked, fullgraph=True)
+    x = torch.ones(4).npu()
+    assert torch.equal(compiled(x), asked(x))
+
+
+def test_functions_of_torch_npu_are_no_graphs_of_their_own():
+    from torch.testing._internal.common_utils import freeze_rng_state
+
+    x = torch.ones(4).npu()
+
+    def shaken(x):
+        with freeze_rng_state():  # breaks the graph, and puts npu's state back where nothing can be traced
+            torch.manual_seed(3)
+            return F.dropout(x, 0.5)
+
+    before = torch.npu.get_rng_state()
+    answer = torch.compile(shaken)(x)
+    assert set(answer.cpu().tolist()) <= {0.0, 2.0}
+    assert torch.equal(torch.npu.get_rng_state(), before)
+
+
 def test_importing_torch_imports_no_compiler(python):
     code = "import sys, torch, torch_npu; print([m for m in sys.modules if m in ('torch._inductor', 'torch._dynamo')])"
     assert python(code).lines() == ["[]"]

@@ -11,6 +11,7 @@ import sys
 # Each registers itself where it ends.
 _WAITING = {
     "torch._inductor.runtime.cache_dir_utils": "torch_npu.compile.cache_folder",
+    "torch._dynamo.trace_rules": "torch_npu.compile.tracing",
     "torch._dynamo.device_interface": "torch_npu.compile.device_interface",
     "torch._dynamo.backends.registry": "torch_npu.compile.backend",
     "torch._dynamo.variables.optimizer": "torch_npu.compile.optimizers",
