@@ -520,3 +520,20 @@ def test_gradient_of_pooling_without_a_stride(dtype, kernel, dynamic):
     given = x.detach().npu().requires_grad_()
     torch.compile(lambda t: torch.nn.functional.max_pool2d(t, kernel).square().sum(), dynamic=dynamic)(given).backward()
     torch.testing.assert_close(given.grad.cpu(), x.grad)
+
+
+def test_sizes_that_are_quotients():
+    """Loops name the ends of dimensions in other forms than their sizes have, all of them with divisions."""
+
+    def fn(x):
+        return F.avg_pool3d(x / (1 + x.square().sum(-1, keepdim=True)), 2)
+
+    compiled = torch.compile(fn, dynamic=True)
+    for size in (3, 5):
+        x = torch.randn(3, 4, size, size, size, requires_grad=True)
+        given = x.detach().npu().requires_grad_()
+        got, want = compiled(given), fn(x)
+        torch.testing.assert_close(got.cpu(), want)
+        torch.testing.assert_close(
+            torch.autograd.grad(got.square().sum(), given)[0].cpu(), torch.autograd.grad(want.square().sum(), x)[0]
+        )

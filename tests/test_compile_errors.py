@@ -5,6 +5,8 @@ import torch
 import torch._dynamo
 from torch._dynamo.utils import counters
 
+from torch_npu.compile.program import TooLarge
+
 WORKS = """
 import torch, torch_npu
 f = lambda x: torch.softmax(x * 2, -1) @ x.t()  # two commands
@@ -142,3 +144,30 @@ def test_what_one_driver_compiled_runs_on_another(python, broken_driver, tmp_pat
     for driver, expected in drivers.items():
         variables = {"TORCH_NPU_DRIVER": driver, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
         assert python(TRAINED, timeout=300, TORCH_NPU_FALLBACK="quiet", **variables).lines() == expected, driver
+
+
+@pytest.mark.parametrize("product", [False, True])
+def test_what_is_too_large_for_one_program_is_computed_apart(monkeypatch, product):
+    """Commands behind the first one find what all of them read."""
+    torch.compile(torch.sin)(torch.ones(1).npu())  # imports Inductor in its order
+    from torch_npu.compile.kernel import NpuKernel
+
+    make = NpuKernel.codegen_kernel
+
+    def small(kernel, *args):
+        if len(list(kernel.features.scheduler_nodes())) > 1:
+            raise TooLarge("at most one")
+        return make(kernel, *args)
+
+    def fn(x, w):
+        y = x.sin() @ w
+        if product:
+            return (y.relu() + 1).view(-1, 1) * y.cos().view(-1, 1), y.relu().exp()
+        y = y.sum(-1, keepdim=True).expand(4, 5).contiguous()
+        return y - y.sum(-1, keepdim=True)
+
+    monkeypatch.setattr(NpuKernel, "codegen_kernel", small)
+    x, w = torch.randn(4, 6), torch.randn(6, 5)
+    torch.testing.assert_close(
+        torch.compile(fn)(x.npu(), w.npu()), tuple(t.npu() for t in fn(x, w)) if product else fn(x, w).npu()
+    )

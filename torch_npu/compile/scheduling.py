@@ -82,8 +82,7 @@ class NpuScheduling(SIMDScheduling):
                 failure = Unsupported(f"{error}".splitlines()[0])
                 failure.ops = _targets(nodes)
                 raise failure from error
-            for node in nodes:
-                self._codegen_nodes([node])
+            self._codegen_apart(nodes)
         except Unsupported as failure:
             failure.ops = failure.ops or _targets(nodes)
             raise
@@ -94,9 +93,17 @@ class NpuScheduling(SIMDScheduling):
         except (TooLarge, Unsupported):
             if not epilogue_nodes:
                 raise
-            self._codegen_command(template_node, [])
-            for node in epilogue_nodes:
-                self._codegen_nodes([node])
+            self._codegen_apart(epilogue_nodes, lambda: self._codegen_command(template_node, []))
+
+    def _codegen_apart(self, nodes, first=lambda: None) -> None:
+        """A command for each node of a fused one. What that one is the last to read is freed behind all of them."""
+        scheduler = self.scheduler
+        waiting, scheduler.buffer_names_to_free = scheduler.buffer_names_to_free, OrderedSet()
+        first()
+        for node in nodes:
+            self._codegen_nodes([node])
+        scheduler.buffer_names_to_free = waiting
+        scheduler.free_buffers()
 
     def _codegen_command(self, template_node, epilogue) -> None:
         kernel = TemplateKernel(template_node.node, epilogue)

@@ -105,7 +105,8 @@ class Space:
         if first is not None:
             for last in range(first, len(pieces)):
                 if known(pieces[last][2] * pieces[last][1], end):
-                    return sympy.Add(*[s * quotient(d, begin) for s, _, d in pieces[first : last + 1]])
+                    within = pieces[first : last + 1]
+                    return sympy.Add(*[p[0] * numel(q[1] for q in within[:k]) for k, p in enumerate(within)])
         return ModularIndexing(self.flat(node.root), begin, plain(node.length))
 
     def coordinates(self, index: sympy.Expr, nodes) -> sympy.Expr:
