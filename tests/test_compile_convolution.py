@@ -198,6 +198,32 @@ def test_one_kernel_for_all_sizes():
     assert counter["stats"]["unique_graphs"] == 1
 
 
+def test_one_command_for_all_batches():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.ReLU()).npu()
+    compiled = torch.compile(model, fullgraph=True)
+    torch._dynamo.utils.counters.clear()
+    for batch in (2, 5, 3):
+        x = torch.randn(batch, 3, 8, 10).npu()
+        torch._dynamo.mark_dynamic(x, 0)
+        if batch == 2:
+            got, codes = run_and_get_code(compiled, x)
+            assert kinds(codes)["conv"] == 1
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-5, atol=1e-5)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+def test_gradients_where_all_sizes_are_free():
+    def fn(x, w):
+        return F.conv2d(torch.cat([x, x], -1)[..., 1 : 1 + x.shape[-1]], w, padding=1).sin()
+
+    compiled, weight = torch.compile(fn, dynamic=True), torch.randn(2, 2, 3, 3).npu().requires_grad_()
+    for n in range(3):
+        x = torch.randn(1 + n, 2, 4 + n, 5 + n).npu().requires_grad_()
+        gradients = (torch.autograd.grad(f(x, weight).sum(), (x, weight)) for f in (compiled, fn))
+        for got, expected in zip(*gradients, strict=True):
+            torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_no_images():
     compiled = torch.compile(lambda x, w: F.conv2d(x, w).relu(), dynamic=True, fullgraph=True)
     weight = torch.randn(4, 3, 3, 3).npu()

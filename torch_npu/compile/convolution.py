@@ -3,6 +3,7 @@
 A transposed convolution is the input gradient of the plain one, so two modes of CONV serve both. The result lies as the
 op's does (layouts.py); operands are read where they lie."""
 
+import sympy
 import torch
 from torch._inductor import ir, lowering
 from torch._inductor.kernel import conv as _  # noqa: F401 registers the lowering
@@ -47,7 +48,8 @@ def _order(value: torch.Tensor) -> list[int] | None:
 
 
 def _fits(node, source, weight, value) -> bool:
-    """Whether a CONV has the place for it: a few dimensions, all of one float type, and something in each."""
+    """Whether a CONV has the place for it: a few dimensions, all of one float type, and something in each. Of its sizes
+    only the batch's may be free; Inductor's lowering makes constants of the others, too."""
     tensors = [n.meta.get("val") for n in node.args[:2]] + [value]
     rank, dtype = len(weight.get_size()), source.get_dtype()
     sizes = [*source.get_size(), *weight.get_size()]
@@ -57,7 +59,8 @@ def _fits(node, source, weight, value) -> bool:
         and dtype == weight.get_dtype()
         and dtype in COMPUTE
         and dtype.is_floating_point
-        and not any(isinstance(s, int) and s == 0 or getattr(s, "is_zero", False) for s in sizes)
+        and all(isinstance(s, (int, sympy.Integer)) for s in sizes[1:])
+        and not any(s == 0 for s in sizes)
         and all(isinstance(t, torch.Tensor) and not has_free_unbacked_symbols(t) for t in tensors)
         and _order(value) is not None
     )
