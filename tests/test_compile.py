@@ -210,6 +210,24 @@ def test_the_gradient_of_a_batch_norm_walks_its_rows_twice():
     assert kernel.count("each:") == 2 and kernel.count("fold sum") == 2, kernel
 
 
+@pytest.mark.parametrize("special", [None, float("nan"), float("inf")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_chain_of_norms_walks_over_one_tensor(dtype, special):
+    def norms(x):
+        for k in range(3):
+            x = torch.tanh(x + k) * x
+            x = (x - x.mean(-1, keepdim=True)) * torch.rsqrt(x.var(-1, keepdim=True) + 1e-2)
+        return x
+
+    given = torch.randn(33, 100, dtype=dtype)
+    if special is not None:
+        given[3, 5] = special
+    near = 1e-4 if dtype == torch.float32 else 1e-1
+    code = check(norms, given, kernels=1, tolerance={"rtol": near, "atol": near, "equal_nan": True})
+    assert code.count("fold welford") == 3 and "fold sum" not in code
+    assert len(set(re.findall(r"store (\w+)", code))) == 1, code
+
+
 @pytest.mark.parametrize("special", [None, float("nan"), float("-inf")])
 def test_pooling_over_a_border_with_positions(special):
     image = torch.randn(2, 3, 9, 13)

@@ -31,7 +31,17 @@ class Program:
         self.builder.close(kind)
 
     def merged(self) -> str:
-        return text_of("p", finish(passes.merge(self.builder.segments), lambda name: False), [], [])
+        return self._text(passes.merge(self.builder.segments))
+
+    def without_sums_of_moments(self) -> str:
+        return self._text(passes.without_sums_of_moments(self.builder.segments))
+
+    def shared(self, own, ending, layout=lambda v: ()) -> str:
+        passes.share(self.builder.segments, set(own), set(ending), layout)
+        return self._text(self.builder.segments)
+
+    def _text(self, segments) -> str:
+        return text_of("p", finish(segments, lambda name: False), [], [])
 
 
 def two_sums(between=lambda p: None) -> str:
@@ -111,3 +121,83 @@ def test_no_more_folds_than_a_segment_may_have():
         p.end()
     text = p.merged()
     assert text.count("each:") == 2
+
+
+def sum_and_moments(summed="a", sum_mask=None, arguments=1):
+    p = Program()
+    masks = {None: None, "m": p.emit("ne", p.load("m"), p.load("m"))}
+    x = p.load("a")
+    total = p.builder.emit("fold", [p.load(summed)], imm="sum", mask=masks[sum_mask])
+    moments = p.emit("fold", *[x] * arguments, imm="welford")
+    p.end()
+    p.store("s", total)
+    p.store("v", p.emit("get", moments, imm="1"))
+    p.end("row")
+    p.store("c", p.emit("sub", p.load("a"), total))
+    p.end()
+    return p.without_sums_of_moments()
+
+
+def test_a_sum_beside_moments_is_mean_times_count():
+    lines = [line.strip() for line in sum_and_moments().splitlines()]
+    assert not any("fold sum" in line for line in lines)
+    (fold,) = [line.split()[0] for line in lines if "fold welford" in line]
+    members = [next(line.split()[0] for line in lines if f"get {fold}, {k}" in line) for k in (0, 2)]
+    (total,) = [line.split()[0] for line in lines if line.endswith(f"mul {', '.join(members)}")]
+    assert f"store s, {total}" in lines
+    assert any("= sub " in line and line.endswith(total) for line in lines)
+
+
+@pytest.mark.parametrize("case", [{"summed": "b"}, {"sum_mask": "m"}, {"arguments": 3}])
+def test_sums_of_other_values_stay(case):
+    assert "fold sum" in sum_and_moments(**case)
+
+
+def norms(**changes) -> Program:
+    """Three tensors in a row: each is stored by one segment and loaded by the next, which folds in between."""
+    p = Program()
+    x = p.load("a")
+    for name in ("t", "u", "v"):
+        value = p.emit("exp", x)
+        p.store(name, value, mask=changes.get(name))
+        total = p.fold(value)
+        p.end()
+        x = p.emit("sub", p.load(name), total)
+    p.store("out", x)
+    p.end()
+    return p
+
+
+def places(text: str) -> list[str]:
+    return [line.split()[1].rstrip(",") for line in text.splitlines() if line.strip().startswith("store")]
+
+
+def test_tensors_that_end_with_the_kernel_lie_where_the_result_will():
+    text = norms().shared({"t", "u", "v", "out"}, {"t", "u", "v"})
+    assert places(text) == ["out"] * 4 and text.count("load out") == 3 and "load a" in text
+
+
+def test_a_tensor_that_is_needed_later_keeps_its_place():
+    assert places(norms().shared({"t", "u", "v", "out"}, {"t", "v"})) == ["u", "u", "out", "out"]
+
+
+def test_only_tensors_of_the_kernel_take_others():
+    """Another may be read by its other name meanwhile."""
+    assert places(norms().shared({"t", "u"}, {"t", "u"})) == ["u", "u", "v", "out"]
+
+
+def test_points_must_lie_alike():
+    text = norms().shared({"t", "u", "v", "out"}, {"t", "u", "v"}, layout=lambda v: v.imm in ("t", "v"))
+    assert places(text) == ["v", "out", "v", "out"]
+
+
+def test_two_tensors_that_live_at_once_lie_apart():
+    p = Program()
+    x = p.load("a")
+    p.store("t", p.emit("exp", x))
+    p.store("u", p.emit("neg", x))
+    total = p.fold(x)
+    p.end()
+    p.store("out", p.emit("mul", p.emit("sub", p.load("t"), total), p.load("u")))
+    p.end()
+    assert places(p.shared({"t", "u", "out"}, {"t", "u"})) == ["out", "u", "out"]

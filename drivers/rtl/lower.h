@@ -82,7 +82,8 @@ class Lowering {
   void lower_copy();
 
   // ---- lower_program.cpp: MAP, REDUCE, and epilogues, whose `acc` is a view ----
-  void lower_program(const View* acc);
+  struct Epilogue;
+  void lower_program(const View* acc, const Epilogue* begun = nullptr);
   struct Range {
     int64_t least = INT32_MIN, most = INT32_MAX;
     bool fits() const { return least >= INT32_MIN && most <= INT32_MAX; }
@@ -167,11 +168,16 @@ class Lowering {
 
   // ---- lower_epilogue.cpp ----
   struct Epilogue {
-    uint32_t flags = 0, result = 2;
-    int bias = -1;
+    uint32_t flags = 0;          // of the packet
+    View bias;                   // where they have FLAG_BIAS
+    std::vector<uint16_t> done;  // instructions that the packet runs: their values are what it writes
+    int store = -1;              // the instruction that stores these, if the packet may write them to that operand
+    int result = -1;             // this operand
+    bool whole = false;          // nothing else is left of the command
   };
-  bool simple_epilogue(Epilogue* out) const;
-  bool bias_view(const Epilogue& epilogue, int m, int n, View* out);
+  Epilogue packet_epilogue(int acc_dtype, int m, int n);
+  bool bias_view(const npu_instr& load, int m, int n, View* out);
+  bool is_touched(uint32_t operand) const;
 
   // ---- lower_conv.cpp ----
   void lower_conv();

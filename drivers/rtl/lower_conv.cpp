@@ -121,23 +121,22 @@ void Lowering::lower_conv() {
   for (uint32_t i = 0; i < 2; i++)
     if (const int t = command_.operands[i].dtype; t != NPU_F32 && t != NPU_BF16 && t != NPU_F16)
       throw Unsupported{std::string("convolutions of type ") + npu::dtype_name(t)};
-  // Results go to memory as they are if nothing is left to be done and their positions are neighbours.
-  Epilogue epilogue;
-  View bias;
+  // Results go to memory as they are if nothing is left to be done, or if the rest can read them there, and their
+  // positions are neighbours.
   const bool to_weight = u.mode == NPU_CONV_GRAD_WEIGHT;
-  if (simple_epilogue(&epilogue) && (to_weight ? epilogue.bias < 0 : bias_view(epilogue, 1, 2, &bias))) {
-    const View result = operand(epilogue.result);
-    if (together(result, space_, to_weight ? 1 : 2)) {
-      if (!dry_) convolve(result, spatial, epilogue.flags, bias);
-      return;
-    }
+  Epilogue epilogue = packet_epilogue(NPU_F32, to_weight ? -1 : 1, 2);
+  if (epilogue.result >= 0 && !together(operand(static_cast<uint32_t>(epilogue.result)), space_, to_weight ? 1 : 2)) {
+    epilogue.store = epilogue.result = -1;
+    epilogue.whole = false;
   }
-  const View sums = contiguous(space_, TYPE_F32);
-  if (!dry_) convolve(sums, spatial, 0, bias);
+  const View result =
+      epilogue.result >= 0 ? operand(static_cast<uint32_t>(epilogue.result)) : contiguous(space_, TYPE_F32);
+  if (!dry_) convolve(result, spatial, epilogue.flags, epilogue.bias);
+  if (epilogue.whole) return;
   if (program_)
-    lower_program(&sums);
+    lower_program(&result, &epilogue);
   else
-    store(2, {sums, NPU_F32}, true);
+    store(2, {result, NPU_F32}, true);
 }
 
 void Lowering::convolve(const View& result, int spatial, uint32_t flags, const View& bias) {

@@ -93,13 +93,11 @@ void Lowering::lower_matmul() {
   }
   Space batches = space_;
   batches.rank = rank - 2;
-  // Results go to memory as they are if nothing is left to be done.
+  // Results go to memory as they are if nothing is left to be done, or if the rest can read them there.
   Epilogue epilogue;
-  View bias;
-  const bool direct =
-      integer ? !program_ && command_.operands[2].dtype == NPU_I32
-              : (k > 0 || !program_) && simple_epilogue(&epilogue) && bias_view(epilogue, rank - 2, rank - 1, &bias);
-  const View result = direct ? operand(epilogue.result) : contiguous(space_, integer ? TYPE_I32 : TYPE_F32);
+  if (k > 0 || !program_) epilogue = packet_epilogue(u.acc_dtype, rank - 2, rank - 1);
+  const View result = epilogue.result >= 0 ? operand(static_cast<uint32_t>(epilogue.result))
+                                           : contiguous(space_, integer ? TYPE_I32 : TYPE_F32);
   if (k == 0) {
     vector(VEC_MOV, result, immediate(0));
   } else {
@@ -110,11 +108,11 @@ void Lowering::lower_matmul() {
     std::swap(operands_[1].stride[rank - 2], operands_[1].stride[rank - 1]);  // [..., k, n] to [..., n, k]
     const uint32_t type = product_type(u.flags);
     const View a = matrix(0, left, type), b = matrix(1, right, type);
-    multiply(batches, m, n, k, result, a, b, direct ? epilogue.flags : 0, bias);
+    multiply(batches, m, n, k, result, a, b, epilogue.flags, epilogue.bias);
   }
-  if (direct) return;
+  if (epilogue.whole) return;
   if (program_)
-    lower_program(&result);
+    lower_program(&result, &epilogue);
   else
     store(2, {result, integer ? NPU_I32 : NPU_F32}, true);
 }

@@ -331,13 +331,18 @@ Lowering::Value Lowering::load_behind_stores(const npu_instr& in) {
   return compute(in);
 }
 
-void Lowering::lower_program(const View* acc) {
+void Lowering::lower_program(const View* acc, const Epilogue* begun) {
   acc_ = acc;
   values_.resize(program_->instrs.size());
   members_.resize(program_->instrs.size());
   const Space all = space_;
   for (size_t i = 0; i < program_->instrs.size(); i++) {
     const npu_instr& in = program_->instrs[i];
+    if (begun && std::find(begun->done.begin(), begun->done.end(), i) != begun->done.end()) {
+      values_[i] = {*acc, NPU_F32};
+      continue;
+    }
+    if (begun && static_cast<int>(i) == begun->store) continue;
     switch (in.op) {
       case NPU_OP_SEGMENT:
         if (in.imm == NPU_SEGMENT_COMBINE) throw Unsupported{"folds with a program of their own"};

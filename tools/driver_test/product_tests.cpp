@@ -33,14 +33,16 @@ Types random_types(Random& random) {
   return t;
 }
 
-// acc, or relu(acc * scale + bias) with the bias along one dimension.
+// acc, or relu(acc * scale + bias) with the bias along one dimension; sometimes stored on the way to a second result,
+// which may use the sums again, or what was there before the first.
 void finish(Random& random, Case& c, const Types& t, int64_t terms, int bias_dimension) {
   c.output(random, t.result, random.chance(40));
   const bool real = t.acc == NPU_F32 || t.acc == NPU_F64;
   if (random.chance(50)) {
     Builder b("epilogue");
-    Id value = b.acc(t.acc);
-    if (random.chance(50)) {
+    const Id sums = b.acc(t.acc);
+    Id value = sums;
+    if (random.chance(35)) {
       npu_scalar scale{};
       if (real)
         scale.f = 2;
@@ -55,7 +57,18 @@ void finish(Random& random, Case& c, const Types& t, int64_t terms, int bias_dim
     c.operands[bias].stride[bias_dimension] = 1;
     value = b.op(NPU_OP_ADD, value, b.load(bias, t.acc));
     if (random.chance(50)) value = b.op(NPU_OP_MAX, value, b.constant(t.acc, 0));
+    Id before = none;
+    const bool goes_on = random.chance(50);
+    if (goes_on && random.chance(30)) {
+      c.alias(2);
+      before = b.load(static_cast<uint32_t>(c.operands.size() - 1), t.acc);
+    }
     b.store(2, value);
+    if (goes_on) {
+      Id more = b.op(NPU_OP_ADD, value, random.chance(25) ? sums : value);
+      if (before != none) more = b.op(NPU_OP_ADD, more, before);
+      b.store(c.output(random, random.chance(50) ? t.result : t.acc, random.chance(40)), more);
+    }
     c.set(b);
   }
   if (real && t.data == Data::kReal) c.tolerance = Tolerance::sum(terms, t.acc);

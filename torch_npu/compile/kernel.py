@@ -4,7 +4,7 @@ import functools
 
 import sympy
 import torch
-from torch._inductor.codegen.common import is_buffer_removed
+from torch._inductor.codegen.common import InplacedBuffer, is_buffer_removed
 from torch._inductor.codegen.simd import SIMDKernel, pexpr
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
@@ -263,10 +263,39 @@ class NpuKernel(SIMDKernel):
     def remove_kernel_local_buffers(self) -> None:
         """A buffer that later loops of this kernel loaded need not be there if they do not load it any more."""
         self.codegen_body()
-        self.builder.segments = passes.merge(self.builder.segments)
-        loaded = {v.source for v in used(self.builder.segments, lambda s, v: v.effect or s.kind == "combine")}
-        self.must_keep_buffers &= OrderedSet(loaded - {None})
+        self.builder.segments = passes.without_sums_of_moments(passes.merge(self.builder.segments))
+        self._share_buffers()
+        self.must_keep_buffers &= OrderedSet(self._loaded())
         super().remove_kernel_local_buffers()
+
+    def _loaded(self) -> set[str]:
+        values = used(self.builder.segments, lambda s, v: v.effect or s.kind == "combine")
+        return {v.source for v in values if v.source is not None}
+
+    def _share_buffers(self) -> None:
+        scheduler, args = V.graph.scheduler, self.args
+        if scheduler is None:
+            return
+        made = {n for n in self.store_buffer_names if n in scheduler.name_to_buf and n not in args.input_buffers}
+        made -= set(scheduler.mutation_renames) | set(scheduler.mutation_real_name)
+        nodes = OrderedSet(scheduler.name_to_buf[n].defining_op_name() for n in made)
+        ending = {n for n in made if scheduler.can_buffer_be_removed_through_fusion(n, nodes)}
+        unloaded = ending - self._loaded()
+
+        def arguments(buffers: set[str]) -> set[str]:
+            """The tensors of which all names are among these."""
+            inplace = [b for b in args.inplace_buffers.values() if isinstance(b, InplacedBuffer)]
+            single = {inner for outer, inner in args.output_buffers.items() if outer in buffers}
+            return single | {b.inner_name for b in inplace if buffers.issuperset(b.other_names)}
+
+        keys = {name: key[1:] for key, name in self.operands.items()}
+        segments = finish(self.builder.segments, unloaded.__contains__)
+        passes.share(
+            segments,
+            arguments(made),
+            arguments(ending),
+            lambda v: (*keys[v.imm], V.graph.get_dtype(v.buffer or v.source)),
+        )
 
     # The result.
 

@@ -2,9 +2,13 @@
 
 Inductor ends a loop wherever one reduction follows another, so the gradient of a batch norm is four loops: two sums, of
 which neither needs the other, and what is made of them in two steps by way of a buffer. An each segment that needs
-nothing of what lies between joins an earlier one, and what that one has stored at a point is not loaded again there."""
+nothing of what lies between joins an earlier one, and what that one has stored at a point is not loaded again there.
+A sum beside the moments of the same values is no fold of its own: mean times count. Buffers between the loops of one
+kernel take each other's place where they can, so that a chain of norms walks over one tensor and not over five."""
 
-from torch_npu.compile.program import MAX_FOLDS, Segment, Value
+from collections.abc import Callable
+
+from torch_npu.compile.program import MAX_FOLDS, Segment, Value, used
 
 _READS, _WRITES = ("load", "load_at"), ("store", "store_at")
 
@@ -21,6 +25,71 @@ def merge(segments: list[Segment]) -> list[Segment]:
         else:
             _join(out[place], segment, replaced)
     return out
+
+
+def without_sums_of_moments(segments: list[Segment]) -> list[Segment]:
+    """Where a segment folds both, in types that hold a mean. The sum stays the value it is for those who use it, and is
+    computed in a row segment behind."""
+    out: list[Segment] = []
+    for segment in segments:
+        folds = [v for v in segment.values if v.op == "fold"]
+        moments = {(v.args[0], v.mask): v for v in folds if v.imm == "welford" and len(v.args) == 1}
+        sums = [v for v in folds if v.imm == "sum" and (v.args[0], v.mask) in moments]
+        out.append(segment)
+        if not sums:
+            continue
+        made: list[Value] = []
+        for value in sums:
+            segment.values.remove(value)
+            fold = moments[value.args[0], value.mask]
+            value.op, value.imm, value.mask = "mul", "", None
+            value.args = [_member(segment, fold, k) for k in (0, 2)]
+            made.append(value)
+        out.append(Segment("row", made))
+    return out
+
+
+def _member(segment: Segment, fold: Value, number: int) -> Value:
+    for value in segment.values:
+        if value.op == "get" and value.args == [fold] and value.imm == str(number):
+            return value
+    member = Value(f"{fold.name}_{number}", "get", [fold], str(number), fold.type, fold.dtype, None, False)
+    segment.values.append(member)
+    return member
+
+
+def share(segments: list[Segment], own: set[str], ending: set[str], layout: Callable[[Value], tuple]) -> None:
+    """Puts a tensor that ends with this kernel where another of its `own` lies that is not touched before the last use
+    of the first. Both are known by the kernel's names for them, and hold the same points in the same way."""
+    accesses: dict[str, list[tuple[int, Value]]] = {}
+    fit = set(own)
+    for position, (segment, value) in enumerate((s, v) for s in segments for v in s.values):
+        if value.op in (*_READS, *_WRITES):
+            accesses.setdefault(value.argument, []).append((position, value))
+            if segment.kind != "each" or "_at" in value.op or value.mask is not None:
+                fit.discard(value.argument)
+    layouts = {name: {layout(v) for _, v in accesses[name]} for name in accesses if name in fit}
+    names = [name for name in layouts if len(layouts[name]) == 1]
+    for place, name in enumerate(names):
+        if name not in ending:
+            continue
+        last = accesses[name][-1][0]
+        for other in names[place + 1 :]:
+            first, store = accesses[other][0]
+            if first > last and store.op == "store" and layouts[other] == layouts[name]:
+                for _, value in accesses[name]:
+                    _move(value, store)
+                accesses[other] = accesses[name] + accesses[other]
+                break
+
+
+def _move(value: Value, store: Value) -> None:
+    """An access to the place of this store."""
+    value.imm, value.argument = store.imm, store.argument
+    if value.op == "store":
+        value.buffer = store.buffer
+    else:
+        value.source = store.buffer
 
 
 def _rename(value: Value, replaced: dict[Value, Value]) -> None:
