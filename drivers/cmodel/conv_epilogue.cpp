@@ -68,6 +68,26 @@ Epilogue::Epilogue(const Job& given) : job_(given) {
   const int64_t sizes[4] = {command.size[0], spatial == 3 ? command.size[2] : 1, command.size[1],
                             spatial == 1 ? width_ : command.size[command.rank - 2] * width_};
   std::copy_n(sizes, 4, flat_job_.command.size);
+  if (flat_ && sizes[1] == 1) join(flat_job_.command);
+}
+
+void Epilogue::join(const npu_command& flat) {
+  const int64_t points = flat.size[3];
+  for (const Access& access : accesses_) {
+    const bool same = access.channel == 0 && access.point == 0;
+    if (!same && (access.point != 1 || access.channel != points)) return;
+  }
+  image_ = points;
+  joined_operands_ = operands_;
+  for (const Access& access : accesses_) {
+    int64_t* s = joined_operands_[access.operand].stride;
+    s[0] = access.n, s[1] = 0, s[2] = access.point;
+  }
+  joined_job_ = job_;
+  joined_job_.operands = joined_operands_.data();
+  joined_job_.command.rank = 3;
+  const int64_t sizes[3] = {flat.size[0], 1, flat.size[2] * points};
+  std::copy_n(sizes, 3, joined_job_.command.size);
 }
 
 void Epilogue::compute_channels(const Job& given) {
@@ -130,6 +150,12 @@ void Epilogue::run(const Results& at, T* acc, int64_t channel_ld, int64_t row_ld
     for (int64_t c = 0; c < at.channels; ++c)
       for (int64_t y = 1; y < at.rows; ++y)
         std::memmove(acc + c * channel_ld + y * at.cols, acc + c * channel_ld + y * row_ld, sizeof(T) * at.cols);
+  }
+  if (joins(points) && channel_ld == points) {
+    const int64_t all = at.channels * points, first = at.channel * points;
+    for (int64_t i = 0; i < all; i += kBlock)
+      run_epilogue(joined_job_, &at.n, 0, 1, first + i, std::min(kBlock, all - i), acc + i, all, acc_dtype);
+    return;
   }
   if constexpr (std::is_same_v<T, float>) {
     const bool few = turns_ && points < kFewPoints && at.channels > points;
