@@ -183,6 +183,22 @@ void run(const Context& context) {
 }  // namespace
 }  // namespace conv
 
+namespace {
+
+// A convolution that only writes its sums.
+bool run_behind(const Job& given, const conv::Epilogue& epilogue, Failure& failure) {
+  const Operand operands[3] = {given.operands[0], given.operands[1], given.operands[epilogue.stored()]};
+  Job sums = given;
+  sums.program = nullptr;
+  sums.operands = operands;
+  sums.command.operand_count = 3;
+  if (!run_conv(sums, failure)) return false;
+  epilogue.run_behind();
+  return true;
+}
+
+}  // namespace
+
 bool run_conv(const Job& given, Failure& failure) {
   const npu_conv& c = given.command.u.conv;
   for (int d = 0; d < given.command.rank; ++d) {
@@ -196,6 +212,7 @@ bool run_conv(const Job& given, Failure& failure) {
   try {
     std::optional<conv::Epilogue> epilogue;
     if (given.program) epilogue.emplace(given);
+    if (epilogue && epilogue->is_behind()) return run_behind(given, *epilogue, failure);
     const Job& job = epilogue ? epilogue->job() : given;
     const conv::Context context{job, conv::shape_of(c), result, c.acc_dtype, epilogue ? &*epilogue : nullptr};
     switch (c.acc_dtype) {

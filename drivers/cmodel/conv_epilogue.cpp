@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "drivers/cmodel/direct.h"
 #include "drivers/cmodel/exec.h"
 #include "drivers/cmodel/matmul_micro.h"
 #include "drivers/cmodel/plan_channels.h"
+#include "drivers/cmodel/pool.h"
 
 namespace cmodel::conv {
 namespace {
@@ -68,26 +70,63 @@ Epilogue::Epilogue(const Job& given) : job_(given) {
   const int64_t sizes[4] = {command.size[0], spatial == 3 ? command.size[2] : 1, command.size[1],
                             spatial == 1 ? width_ : command.size[command.rank - 2] * width_};
   std::copy_n(sizes, 4, flat_job_.command.size);
-  if (flat_ && sizes[1] == 1) join(flat_job_.command);
+  behind_ = may_run_behind();
 }
 
-void Epilogue::join(const npu_command& flat) {
-  const int64_t points = flat.size[3];
+// All of an image is one line in every operand, the only store is of F32, and nothing that is loaded lies where it
+// goes.
+bool Epilogue::may_run_behind() const {
+  constexpr int64_t kFewResults = 1 << 18;  // they are still in the second cache then
+  const npu_conv& u = job_.command.u.conv;
+  const int64_t* size = flat_job_.command.size;
+  int64_t taps = 1;
+  for (uint32_t d = 0; d < u.spatial_rank; ++d) taps *= u.kernel[d];
+  if (!flat_ || size[1] != 1 || u.acc_dtype != NPU_F32 || taps == 1) return false;
+  if (size[0] * size[2] * size[3] > kFewResults && size[3] >= kFewPoints) return false;
+  const auto range = [&](const Access& access) {
+    const Operand& o = operands_[access.operand];
+    const int64_t images = (size[0] - 1) * access.n, image = access.point ? size[2] * size[3] : 1,
+                  log = log_size_of(o.dtype);
+    return std::pair(o.ptr + (std::min<int64_t>(images, 0) << log),
+                     o.ptr + ((std::max<int64_t>(images, 0) + image) << log));
+  };
+  const Access* to = nullptr;
+  for (const Op& op : job_.program->plan->ops) {
+    if (op.step != Step::kStore) continue;
+    if (to || op.mask != NPU_NO_VALUE || operands_[op.imm].dtype != NPU_F32) return false;
+    to = &*std::find_if(accesses_.begin(), accesses_.end(), [&](const Access& a) { return a.operand == op.imm; });
+  }
+  if (!to || to->loaded || to->point != 1) return false;
+  const auto [begin, end] = range(*to);
   for (const Access& access : accesses_) {
     const bool same = access.channel == 0 && access.point == 0;
-    if (!same && (access.point != 1 || access.channel != points)) return;
+    if (!same && (access.point != 1 || access.channel != size[3])) return false;
+    const auto [first, last] = range(access);
+    if (&access != to && !operands_[access.operand].immediate && first < end && begin < last) return false;
   }
-  image_ = points;
-  joined_operands_ = operands_;
+  return true;
+}
+
+void Epilogue::run_behind() const {
+  const int64_t images = flat_job_.command.size[0], image = flat_job_.command.size[2] * flat_job_.command.size[3];
+  std::vector<Operand> operands = operands_;
   for (const Access& access : accesses_) {
-    int64_t* s = joined_operands_[access.operand].stride;
+    int64_t* s = operands[access.operand].stride;
     s[0] = access.n, s[1] = 0, s[2] = access.point;
   }
-  joined_job_ = job_;
-  joined_job_.operands = joined_operands_.data();
-  joined_job_.command.rank = 3;
-  const int64_t sizes[3] = {flat.size[0], 1, flat.size[2] * points};
-  std::copy_n(sizes, 3, joined_job_.command.size);
+  Job job = job_;
+  job.operands = operands.data();
+  job.command.rank = 3;
+  job.command.size[0] = images, job.command.size[1] = 1, job.command.size[2] = image;
+  const Operand& sums = operands[stored_];
+  const int64_t lines = (image + kBlock - 1) / kBlock;
+  parallel_for(images * lines, 8, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t n = i / lines, first = i % lines * kBlock;
+      const float* acc = reinterpret_cast<const float*>(sums.ptr) + n * sums.stride[0] + first;
+      run_epilogue(job, &n, 0, 1, first, std::min(kBlock, image - first), acc, image, NPU_F32);
+    }
+  });
 }
 
 void Epilogue::compute_channels(const Job& given) {
@@ -150,12 +189,6 @@ void Epilogue::run(const Results& at, T* acc, int64_t channel_ld, int64_t row_ld
     for (int64_t c = 0; c < at.channels; ++c)
       for (int64_t y = 1; y < at.rows; ++y)
         std::memmove(acc + c * channel_ld + y * at.cols, acc + c * channel_ld + y * row_ld, sizeof(T) * at.cols);
-  }
-  if (joins(points) && channel_ld == points) {
-    const int64_t all = at.channels * points, first = at.channel * points;
-    for (int64_t i = 0; i < all; i += kBlock)
-      run_epilogue(joined_job_, &at.n, 0, 1, first + i, std::min(kBlock, all - i), acc + i, all, acc_dtype);
-    return;
   }
   if constexpr (std::is_same_v<T, float>) {
     const bool few = turns_ && points < kFewPoints && at.channels > points;

@@ -1,6 +1,6 @@
-// The program of a CONV on tiles of its results. What depends on the channel only is computed once per command; tiles
-// are walked in lines of whole images where nothing depends on the channel, with many points in a row, or with many
-// channels where those lie together or points are few.
+// The program of a CONV. What depends on the channel only is computed once per command. Where results are few and lie
+// in one piece, it runs behind the convolution, which writes its sums to where they will be. Else it runs on tiles,
+// with many points in a row, or many channels where those lie together or points are few.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -30,8 +30,9 @@ class Epilogue {
   size_t stored() const { return stored_; }  // an operand that is written
   // Channels lie together in every operand.
   bool channels_last() const { return channels_last_; }
-  // So many points of all channels of an image are one line in every operand.
-  bool joins(int64_t points) const { return image_ > 0 && points == image_; }
+  // The program runs on what the convolution has written to stored(), as one step behind it.
+  bool is_behind() const { return behind_; }
+  void run_behind() const;
 
   // acc[channel][y][x].
   template <class T>
@@ -48,18 +49,17 @@ class Epilogue {
     char* at(const Operand& o, const Results& r, int64_t width) const;
   };
   void compute_channels(const Job& given);
+  bool may_run_behind() const;
   bool is_flat(const Results& at) const { return flat_ && (at.rows == 1 || at.cols == width_); }
 
-  void join(const npu_command& command);
-  std::vector<Operand> operands_, flat_operands_, joined_operands_;
-  Job job_, flat_job_, joined_job_;  // the latter two as [n, z, channel, point] and [n, 1, channel and point]
+  std::vector<Operand> operands_, flat_operands_;
+  Job job_, flat_job_;  // the latter as [n, z, channel, point]
   std::optional<blas::Scratch> values_;
   std::vector<Access> accesses_;
   size_t stored_ = 2;
   int64_t width_ = 1;
   bool flat_ = false;  // y and x are one dimension in every operand, and no coordinate is asked for
-  bool channels_last_ = false, turns_ = false;
-  int64_t image_ = 0;  // points of an image, if its channels lie one behind the other in every operand
+  bool channels_last_ = false, turns_ = false, behind_ = false;
 };
 
 }  // namespace cmodel::conv

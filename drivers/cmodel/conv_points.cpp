@@ -37,8 +37,7 @@ void emit_points(const Context& context, const Pieces::Piece& p, int64_t channel
                  reinterpret_cast<uint32_t*>(to + c * to_ld));
     }
   };
-  if (context.epilogue && !context.epilogue->joins(points) &&
-      (points < kFewPoints || context.epilogue->channels_last()) &&
+  if (context.epilogue && (points < kFewPoints || context.epilogue->channels_last()) &&
       !blas::kernel_set().has_nan(results, (points - 1) * ld + channels) &&
       context.epilogue->run_points({p.n, channel, channels, p.z, p.y, p.rows, p.x, p.cols}, results, ld)) {
     return;

@@ -13,7 +13,7 @@ namespace cmodel {
 namespace {
 
 constexpr int64_t kShortestPiece = 16;  // of the last folded dimension: one vector
-constexpr int64_t kShortestFold = 64;   // the same for a call of a fold's kernel
+constexpr int64_t kShortestFold = 64;   // what a call of a fold's kernel is worth
 constexpr int64_t kShortestRow = 32;    // shorter ones share tiles
 constexpr int64_t kKernelRow = 128;     // the same where kernels are called for a row
 constexpr int64_t kPoints = 1 << 14;    // of several rows, which stay in the second cache from segment to segment
@@ -31,8 +31,10 @@ bool Reduce::folds_pieces(const Segment& segment) const {
   if (segment.plain_load == kNone || segment.plain_index != kNone) return false;
   const Op& load = plan_.ops[segment.plain_load];
   const Operand& operand = job_.operands[load.imm];
-  return !operand.immediate && operand.dtype == load.dtype && inner_.stride[inner_.rank - 1][load.view] == 1 &&
-         inner_.size[inner_.rank - 1] >= kShortestFold;
+  const int last = inner_.rank - 1;
+  const int64_t length = inner_.size[last] * (last > 0 ? inner_.size[last - 1] : 1);  // see fold_row
+  return !operand.immediate && operand.dtype == load.dtype && inner_.stride[last][load.view] == 1 &&
+         length >= kShortestFold;
 }
 
 bool Reduce::plan_loops(Frame& f, Loops& loops) const {
@@ -89,10 +91,29 @@ void Reduce::fold_row(Frame& f, const Segment& segment, RowLoops* loop, const in
       loop->run({walk.offset, last > 0 ? inner_.stride[last - 1] : kZeroStrides, together, row, 0});
     return loop->take_sums(segment, acc);
   }
-  RowWalk walk(inner_, last, views_);
+  const FoldPlan& fold = segment.folds[0];
+  // A fold costs something at its end, so short pieces are laid side by side before.
+  constexpr int64_t kShort = 512;
+  const int64_t together = last > 0 && cols <= kShort ? std::min(inner_.size[last - 1], 2 * kShort / cols) : 1;
+  if (together == 1 || inner_.size[last - 1] % together != 0) {
+    RowWalk walk(inner_, last, views_);
+    walk.start(0, base);
+    for (int64_t p = 0; p < pieces; ++p, walk.next())
+      accumulate_plain(*f.k, fold, acc[0], plain_values(segment, walk.offset), cols);
+    return;
+  }
+  const int64_t size = npu::dtype_size(fold.member_dtype[0]);
+  const int64_t step = inner_.stride[last - 1][plan_.ops[segment.plain_load].view] * size;
+  alignas(64) char line[2 * kShort * sizeof(double)];
+  RowWalk walk(inner_, last - 1, views_);
   walk.start(0, base);
-  for (int64_t p = 0; p < pieces; ++p, walk.next())
-    accumulate_plain(*f.k, segment.folds[0], acc[0], plain_values(segment, walk.offset), cols);
+  for (int64_t p = 0; p < pieces; p += inner_.size[last - 1], walk.next()) {
+    const char* values = plain_values(segment, walk.offset);
+    for (int64_t i = 0; i < inner_.size[last - 1]; i += together) {
+      f.k->copy_rows(line, cols * size, values + i * step, step, together, cols * size);
+      accumulate_plain(*f.k, fold, acc[0], line, together * cols);
+    }
+  }
 }
 
 void Reduce::fold_memory(Frame& f, const Segment& segment, const Tile& tile, int64_t rows, char* const* members) const {

@@ -33,8 +33,8 @@ Types random_types(Random& random) {
   return t;
 }
 
-// acc, or relu(acc * scale + bias) with the bias along one dimension; sometimes stored on the way to a second result,
-// which may use the sums again, or what was there before the first.
+// acc, or relu(acc * scale + bias) with the bias along one dimension, or of every point; sometimes stored on the way to
+// a second result, which may use the sums again. What was there before may be added to either.
 void finish(Random& random, Case& c, const Types& t, int64_t terms, int bias_dimension) {
   c.output(random, t.result, random.chance(40));
   const bool real = t.acc == NPU_F32 || t.acc == NPU_F64;
@@ -51,18 +51,20 @@ void finish(Random& random, Case& c, const Types& t, int64_t terms, int bias_dim
       c.params.push_back(scale);
       value = b.op(NPU_OP_MUL, value, b.param(t.acc, 0));
     }
-    const uint32_t bias = c.input(random, t.result, t.data, true);
-    for (int d = 0; d < c.command.rank; d++)
-      if (d != bias_dimension) c.operands[bias].stride[d] = 0;
-    c.operands[bias].stride[bias_dimension] = 1;
+    const bool full = random.chance(35);
+    const uint32_t bias = c.input(random, t.result, t.data, !full || random.chance(70));
+    if (!full) {
+      for (int d = 0; d < c.command.rank; d++) c.operands[bias].stride[d] = d == bias_dimension;
+    }
     value = b.op(NPU_OP_ADD, value, b.load(bias, t.acc));
     if (random.chance(50)) value = b.op(NPU_OP_MAX, value, b.constant(t.acc, 0));
     Id before = none;
-    const bool goes_on = random.chance(50);
-    if (goes_on && random.chance(30)) {
+    if (random.chance(20)) {
       c.alias(2);
       before = b.load(static_cast<uint32_t>(c.operands.size() - 1), t.acc);
     }
+    const bool goes_on = random.chance(50);
+    if (before != none && !goes_on) value = b.op(NPU_OP_ADD, value, before);
     b.store(2, value);
     if (goes_on) {
       Id more = b.op(NPU_OP_ADD, value, random.chance(25) ? sums : value);

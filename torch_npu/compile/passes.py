@@ -8,7 +8,7 @@ kernel take each other's place where they can, so that a chain of norms walks ov
 
 from collections.abc import Callable
 
-from torch_npu.compile.program import MAX_FOLDS, Segment, Value, used
+from torch_npu.compile.program import MAX_FOLDS, Segment, Value
 
 _READS, _WRITES = ("load", "load_at"), ("store", "store_at")
 
