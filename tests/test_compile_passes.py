@@ -33,8 +33,8 @@ class Program:
     def merged(self) -> str:
         return self._text(passes.merge(self.builder.segments))
 
-    def without_sums_of_moments(self) -> str:
-        return self._text(passes.without_sums_of_moments(self.builder.segments))
+    def by_sums(self, count) -> str:
+        return self._text(passes.moments_by_sums(self.builder.segments, count))
 
     def shared(self, own, ending, layout=lambda v: ()) -> str:
         passes.share(self.builder.segments, set(own), set(ending), layout)
@@ -123,43 +123,49 @@ def test_no_more_folds_than_a_segment_may_have():
     assert text.count("each:") == 2
 
 
-def sum_and_moments(summed="a", sum_mask=None, arguments=1):
+def moments(op="exp", summed=True, **stored) -> str:
+    """Moments of what is stored, then a norm."""
     p = Program()
-    masks = {None: None, "m": p.emit("ne", p.load("m"), p.load("m"))}
-    x = p.load("a")
-    total = p.builder.emit("fold", [p.load(summed)], imm="sum", mask=masks[sum_mask])
-    moments = p.emit("fold", *[x] * arguments, imm="welford")
+    x = p.emit(op, p.load("a")) if op else p.load("a")
+    p.store("t", x, **stored)
+    total = p.fold(x) if summed else None
+    fold = p.emit("fold", x, imm="welford")
+    mean, squares = (p.emit("get", fold, imm=str(k)) for k in range(2))
     p.end()
-    p.store("s", total)
-    p.store("v", p.emit("get", moments, imm="1"))
+    if summed:
+        p.store("s", total)
+    p.store("v", squares)
     p.end("row")
-    p.store("c", p.emit("sub", p.load("a"), total))
+    p.store("c", p.emit("sub", p.load("a"), mean))
     p.end()
-    return p.without_sums_of_moments()
+    return p.by_sums(1000)
 
 
-def test_a_sum_beside_moments_is_mean_times_count():
-    lines = [line.strip() for line in sum_and_moments().splitlines()]
-    assert not any("fold sum" in line for line in lines)
-    (fold,) = [line.split()[0] for line in lines if "fold welford" in line]
-    members = [next(line.split()[0] for line in lines if f"get {fold}, {k}" in line) for k in (0, 2)]
-    (total,) = [line.split()[0] for line in lines if line.endswith(f"mul {', '.join(members)}")]
-    assert f"store s, {total}" in lines
-    assert any("= sub " in line and line.endswith(total) for line in lines)
+@pytest.mark.parametrize("summed", [True, False])
+def test_moments_of_what_a_loop_computes_and_stores_are_two_sums(summed):
+    lines = [line.strip() for line in moments(summed=summed).splitlines()]
+    assert not any("welford" in line or "get" in line for line in lines)
+    names = {line.split(" = ")[1]: line.split(" = ")[0] for line in lines if " = " in line}
+    computed = next(line.split()[-1] for line in lines if line.startswith("store t"))
+    mean = names[f"div {names[f'fold sum {computed}']}, {names['const 1000.0 : f32']}"]
+    difference = names[f"sub {names['load t : f32']}, {mean}"]
+    squares = names[f"fold sum {names[f'mul {difference}, {difference}']}"]
+    assert f"store v, {squares}" in lines and any(line.endswith(f", {mean}") for line in lines[-2:])
+    assert (f"store s, {names[f'fold sum {computed}']}" in lines) == summed
 
 
-@pytest.mark.parametrize("case", [{"summed": "b"}, {"sum_mask": "m"}, {"arguments": 3}])
-def test_sums_of_other_values_stay(case):
-    assert "fold sum" in sum_and_moments(**case)
+@pytest.mark.parametrize("case", [{"op": None}, {"exact": False}])
+def test_moments_of_loads_and_of_what_is_not_stored_as_it_is_stay(case):
+    assert "fold welford" in moments(**case)
 
 
-def norms(**changes) -> Program:
+def norms() -> Program:
     """Three tensors in a row: each is stored by one segment and loaded by the next, which folds in between."""
     p = Program()
     x = p.load("a")
     for name in ("t", "u", "v"):
         value = p.emit("exp", x)
-        p.store(name, value, mask=changes.get(name))
+        p.store(name, value)
         total = p.fold(value)
         p.end()
         x = p.emit("sub", p.load(name), total)

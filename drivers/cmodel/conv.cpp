@@ -185,8 +185,8 @@ void run(const Context& context) {
 
 namespace {
 
-// A convolution that only writes its sums.
-bool run_behind(const Job& given, const conv::Epilogue& epilogue, Failure& failure) {
+// A convolution that only writes its sums, then the program over these.
+bool run_one_after_the_other(const Job& given, const conv::Epilogue& epilogue, Failure& failure) {
   const Operand operands[3] = {given.operands[0], given.operands[1], given.operands[epilogue.stored()]};
   Job sums = given;
   sums.program = nullptr;
@@ -212,7 +212,7 @@ bool run_conv(const Job& given, Failure& failure) {
   try {
     std::optional<conv::Epilogue> epilogue;
     if (given.program) epilogue.emplace(given);
-    if (epilogue && epilogue->is_behind()) return run_behind(given, *epilogue, failure);
+    if (epilogue && epilogue->is_behind()) return run_one_after_the_other(given, *epilogue, failure);
     const Job& job = epilogue ? epilogue->job() : given;
     const conv::Context context{job, conv::shape_of(c), result, c.acc_dtype, epilogue ? &*epilogue : nullptr};
     switch (c.acc_dtype) {

@@ -76,13 +76,13 @@ Epilogue::Epilogue(const Job& given) : job_(given) {
 // All of an image is one line in every operand, the only store is of F32, and nothing that is loaded lies where it
 // goes.
 bool Epilogue::may_run_behind() const {
-  constexpr int64_t kFewResults = 1 << 18;  // they are still in the second cache then
+  constexpr int64_t kNearResults = 1 << 18;  // they are still in the second cache then
   const npu_conv& u = job_.command.u.conv;
   const int64_t* size = flat_job_.command.size;
   int64_t taps = 1;
   for (uint32_t d = 0; d < u.spatial_rank; ++d) taps *= u.kernel[d];
   if (!flat_ || size[1] != 1 || u.acc_dtype != NPU_F32 || taps == 1) return false;
-  if (size[0] * size[2] * size[3] > kFewResults && size[3] >= kFewPoints) return false;
+  if (size[0] * size[2] * size[3] > kNearResults && size[3] >= kFewPoints) return false;
   const auto range = [&](const Access& access) {
     const Operand& o = operands_[access.operand];
     const int64_t images = (size[0] - 1) * access.n, image = access.point ? size[2] * size[3] : 1,

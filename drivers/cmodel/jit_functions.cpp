@@ -93,7 +93,7 @@ void erf_by_table(Vectors& e, int to, int x, const int* temporaries, int mask) {
   e.op(Encoder::kOr, to, to, look);
 }
 
-void tanh(Vectors& e, int to, int x, const int* temporaries, int mask) {
+void tanh_by_series(Vectors& e, int to, int x, const int* temporaries, int mask) {
   const int z = temporaries[0], n = temporaries[1], far = temporaries[2], t = temporaries[3];
   // near 0: x + x * z * p(z)
   e.op(Encoder::kMul, z, x, x);
@@ -115,6 +115,27 @@ void tanh(Vectors& e, int to, int x, const int* temporaries, int mask) {
   e.number(n, kTanhNear);
   e.compare(mask, t, n, kNotLess);  // not where x is NaN, which the first way keeps
   e.move_where(mask, to, far);
+}
+
+void tanh_by_table(Vectors& e, int to, int x, const int* temporaries, int) {
+  const int s = temporaries[0], k = temporaries[1], u = temporaries[2], look = temporaries[3];
+  e.op_bits(Encoder::kAnd, u, x, ~kSign);
+  e.number(s, kTanhLast);
+  e.op(Encoder::kMin, s, s, u);  // NaN: the second argument
+  e.number(k, kTanhFirst);
+  e.op(Encoder::kMax, k, k, s);
+  e.shift(Encoder::kRight, k, k, 22);
+  e.op_table(Encoder::kPermute, u, k, kTanhCenter);
+  e.op(Encoder::kSub, u, s, u);
+  e.op_table(Encoder::kPermute, to, k, kTanhQ[5]);
+  for (int i = 4; i >= 0; --i) {
+    e.op_table(Encoder::kPermute, look, k, kTanhQ[i]);
+    e.op(Encoder::kFma213, to, u, look);
+  }
+  e.op_table(Encoder::kPermute, look, k, kTanhValue);
+  e.op(Encoder::kFma213, to, u, look);
+  e.op_bits(Encoder::kAnd, look, x, kSign);
+  e.op(Encoder::kOr, to, to, look);
 }
 
 void exp2(Vectors& e, int to, int x, int y, int n) {
@@ -248,7 +269,7 @@ void emit_function(Vectors& e, int op, int to, int x, const int* temporaries, in
     case NPU_OP_LOG1P:
       return log1p(e, to, x, temporaries, mask);
     case NPU_OP_TANH:
-      return tanh(e, to, x, temporaries, mask);
+      return (e.wide() ? tanh_by_table : tanh_by_series)(e, to, x, temporaries, mask);
     default:
       return (e.wide() ? erf_by_table : erf_by_series)(e, to, x, temporaries, mask);
   }

@@ -1,4 +1,4 @@
-// exp, sigmoid and erf of F32 with instructions that only AVX-512 has: scaling by a power of two in one step, and
+// exp, sigmoid, tanh and erf of F32 with instructions that only AVX-512 has: scaling by a power of two in one step, and
 // tables in registers. Other levels use kernel_math.h. Included once per instruction set level, inside that level's
 // namespace.
 
@@ -53,6 +53,17 @@ inline __m512 erf_wide(__m512 x) {
   return _mm512_or_ps(r, _mm512_and_ps(sign, x));
 }
 
+inline __m512 tanh_wide(__m512 x) {
+  const __m512 sign = _mm512_set1_ps(-0.0f);
+  __m512 s = _mm512_min_ps(_mm512_set1_ps(kTanhLast), _mm512_andnot_ps(sign, x));
+  __m512i k = _mm512_srli_epi32(_mm512_castps_si512(_mm512_max_ps(_mm512_set1_ps(kTanhFirst), s)), 22);
+  auto look = [&](const float* table) { return _mm512_permutexvar_ps(k, _mm512_load_ps(table)); };
+  __m512 u = _mm512_sub_ps(s, look(kTanhCenter));
+  __m512 q = look(kTanhQ[5]);
+  for (int i = 4; i >= 0; --i) q = _mm512_fmadd_ps(q, u, look(kTanhQ[i]));
+  return _mm512_or_ps(_mm512_fmadd_ps(q, u, look(kTanhValue)), _mm512_and_ps(sign, x));
+}
+
 template <class F>
 inline void each_wide(float* o, int64_t n, F f) {
   int64_t i = 0;
@@ -101,6 +112,7 @@ inline void set_wide(Kernels& t) {
   t.gelu = gelu_wide;
   t.op[NPU_OP_EXP][kF32] = unary_wide<exp_wide>;
   t.op[NPU_OP_SIGMOID][kF32] = unary_wide<sigmoid_wide>;
+  t.op[NPU_OP_TANH][kF32] = unary_wide<tanh_wide>;
   t.op[NPU_OP_ERF][kF32] = unary_wide<erf_wide>;
   t.exp_sub = exp_sub_wide;
   t.erf_mul = erf_mul_wide;

@@ -54,7 +54,7 @@ Lowering::Epilogue Lowering::packet_epilogue(int acc_dtype, int m, int n) {
       out.flags |= FLAG_RELU;
     else
       break;
-    left -= readers[id].size() == 1 ? 2 : 1;
+    left -= readers[id].size() == 1 ? 2 : 1;  // with its other argument, if nobody else reads that
     value = next;
     out.done.push_back(value);
   }
@@ -109,11 +109,13 @@ bool Lowering::is_touched(uint32_t index) const {
   int stores = 0;
   for (const npu_instr& in : program_->instrs) {
     if (in.op == NPU_OP_LOAD_AT || in.op == NPU_OP_STORE_AT) return true;
-    if (in.op == NPU_OP_STORE && in.imm == index) stores++;
-    if ((in.op != NPU_OP_LOAD && in.op != NPU_OP_STORE) || (in.op == NPU_OP_STORE && in.imm == index)) continue;
-    if (command_.operands[in.imm].flags & NPU_OPERAND_IMMEDIATE) continue;
-    const auto [first, end] = range(in.imm);
-    if (!dry_ && first < high && low < end) return true;
+    if (in.op == NPU_OP_STORE && in.imm == index) {
+      stores++;
+    } else if ((in.op == NPU_OP_LOAD || in.op == NPU_OP_STORE) && !dry_) {  // else there are no addresses
+      const auto [first, end] = range(in.imm);
+      const bool memory = !(command_.operands[in.imm].flags & NPU_OPERAND_IMMEDIATE);
+      if (memory && first < high && low < end) return true;
+    }
   }
   return stores > 1;
 }

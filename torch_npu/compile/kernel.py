@@ -263,7 +263,10 @@ class NpuKernel(SIMDKernel):
     def remove_kernel_local_buffers(self) -> None:
         """A buffer that later loops of this kernel loaded need not be there if they do not load it any more."""
         self.codegen_body()
-        self.builder.segments = passes.without_sums_of_moments(passes.merge(self.builder.segments))
+        self.builder.segments = passes.merge(self.builder.segments)
+        count = static(sympy.Mul(*(plain(t.numel) for t in self.range_trees if t.is_reduction)))
+        if count:
+            self.builder.segments = passes.moments_by_sums(self.builder.segments, count)
         self._share_buffers()
         self.must_keep_buffers &= OrderedSet(self._loaded())
         super().remove_kernel_local_buffers()

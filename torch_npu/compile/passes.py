@@ -3,12 +3,13 @@
 Inductor ends a loop wherever one reduction follows another, so the gradient of a batch norm is four loops: two sums, of
 which neither needs the other, and what is made of them in two steps by way of a buffer. An each segment that needs
 nothing of what lies between joins an earlier one, and what that one has stored at a point is not loaded again there.
-A sum beside the moments of the same values is no fold of its own: mean times count. Buffers between the loops of one
-kernel take each other's place where they can, so that a chain of norms walks over one tensor and not over five."""
+Moments of what a loop computes and stores are two sums, since loops add up in registers. Buffers between the loops of
+one kernel take each other's place where they can, so that a chain of norms walks over one tensor and not over five."""
 
+import itertools
 from collections.abc import Callable
 
-from torch_npu.compile.program import MAX_FOLDS, Segment, Value
+from torch_npu.compile.program import MAX_FOLDS, Segment, Value, number_text
 
 _READS, _WRITES = ("load", "load_at"), ("store", "store_at")
 
@@ -27,35 +28,51 @@ def merge(segments: list[Segment]) -> list[Segment]:
     return out
 
 
-def without_sums_of_moments(segments: list[Segment]) -> list[Segment]:
-    """Where a segment folds both, in types that hold a mean. The sum stays the value it is for those who use it, and is
-    computed in a row segment behind."""
+def moments_by_sums(segments: list[Segment], count: int) -> list[Segment]:
+    """Where the moments of what a segment computes and stores are folded, over `count` elements: the sum, and in a pass
+    of its own the sum of squares of what differs from the mean. Loops add up in registers what they compute, and a
+    sum that is asked for as well is there already."""
     out: list[Segment] = []
+    replaced: dict[Value, Value] = {}
     for segment in segments:
-        folds = [v for v in segment.values if v.op == "fold"]
-        moments = {(v.args[0], v.mask): v for v in folds if v.imm == "welford" and len(v.args) == 1}
-        sums = [v for v in folds if v.imm == "sum" and (v.args[0], v.mask) in moments]
+        for value in segment.values:
+            _rename(value, replaced)
         out.append(segment)
-        if not sums:
-            continue
-        made: list[Value] = []
-        for value in sums:
-            segment.values.remove(value)
-            fold = moments[value.args[0], value.mask]
-            value.op, value.imm, value.mask = "mul", "", None
-            value.args = [_member(segment, fold, k) for k in (0, 2)]
-            made.append(value)
-        out.append(Segment("row", made))
+        for fold in [v for v in segment.values if v.op == "fold" and v.imm == "welford" and len(v.args) == 1]:
+            store = _store_of(fold.args[0], segment)
+            if store is not None:
+                out += _two_passes(fold, store, segment, count, replaced)
     return out
 
 
-def _member(segment: Segment, fold: Value, number: int) -> Value:
-    for value in segment.values:
-        if value.op == "get" and value.args == [fold] and value.imm == str(number):
-            return value
-    member = Value(f"{fold.name}_{number}", "get", [fold], str(number), fold.type, fold.dtype, None, False)
-    segment.values.append(member)
-    return member
+def _store_of(value: Value, segment: Segment) -> Value | None:
+    """Where the segment stores what it computes as this value, to be loaded again as it is."""
+    if value.op == "load":
+        return None
+    stores = (v for v in segment.values if v.op == "store" and v.args[0] is value)
+    return next((v for v in stores if v.exact and v.mask is None), None)
+
+
+def _two_passes(fold: Value, store: Value, segment: Segment, count: int, replaced: dict[Value, Value]) -> list[Segment]:
+    names = (f"{fold.name}_{k}" for k in itertools.count())
+
+    def make(op: str, *args: Value, imm: str = "") -> Value:
+        return Value(next(names), op, list(args), imm, fold.type, fold.dtype, None, False)
+
+    computed = fold.args[0]
+    sums = (v for v in segment.values if v.op == "fold" and v.imm == "sum" and v.args == [computed])
+    total = next(sums, None) or make("fold", computed, imm="sum")
+    number = make("const", imm=number_text(count, fold.type))
+    mean = make("div", total, number)
+    loaded = make("load", imm=store.imm)
+    loaded.source, loaded.argument = store.buffer, store.argument
+    difference = make("sub", loaded, mean)
+    square = make("mul", difference, difference)
+    squares = make("fold", square, imm="sum")
+    members = [v for v in segment.values if v.op == "get" and v.args == [fold]]
+    replaced.update((v, (mean, squares, number)[int(v.imm)]) for v in members)
+    segment.values = [v for v in segment.values if v not in (fold, total, *members)] + [total]
+    return [Segment("row", [number, mean]), Segment("each", [loaded, difference, square, squares])]
 
 
 def share(segments: list[Segment], own: set[str], ending: set[str], layout: Callable[[Value], tuple]) -> None:
