@@ -240,6 +240,22 @@ def test_a_sum_beside_moments_is_what_it_is_alone():
         assert total.equal(x.sum(-1)) and mean.allclose(x.mean(-1))
 
 
+def test_a_tensor_that_only_a_mutation_reads_gives_no_place():
+    """Inductor removes it, since the mutation is of the same kernel."""
+
+    def softmax_onto(x, y):
+        e = torch.exp(x - x.amax(-1, keepdim=True))
+        result = e / e.sum(-1, keepdim=True)
+        y.add_(result)
+        return result.sum(-1)
+
+    x, y = torch.randn(33, 100), torch.randn(33, 100)
+    ours = y.npu()
+    total = torch.compile(softmax_onto)(x.npu(), ours)
+    torch.testing.assert_close(total.cpu(), softmax_onto(x, y))
+    torch.testing.assert_close(ours.cpu(), y)
+
+
 @pytest.mark.parametrize("special", [None, float("nan"), float("-inf")])
 def test_pooling_over_a_border_with_positions(special):
     image = torch.randn(2, 3, 9, 13)

@@ -94,22 +94,22 @@ void Reduce::fold_row(Frame& f, const Segment& segment, RowLoops* loop, const in
   const FoldPlan& fold = segment.folds[0];
   // A fold costs something at its end, so short pieces are laid side by side before.
   constexpr int64_t kShort = 512;
-  const int64_t together = last > 0 && cols <= kShort ? std::min(inner_.size[last - 1], 2 * kShort / cols) : 1;
-  if (together == 1 || inner_.size[last - 1] % together != 0) {
+  if (last == 0 || cols > kShort) {
     RowWalk walk(inner_, last, views_);
     walk.start(0, base);
     for (int64_t p = 0; p < pieces; ++p, walk.next())
       accumulate_plain(*f.k, fold, acc[0], plain_values(segment, walk.offset), cols);
     return;
   }
-  const int64_t size = npu::dtype_size(fold.member_dtype[0]);
+  const int64_t rows = inner_.size[last - 1], most = 2 * kShort / cols, size = npu::dtype_size(fold.member_dtype[0]);
   const int64_t step = inner_.stride[last - 1][plan_.ops[segment.plain_load].view] * size;
   alignas(64) char line[2 * kShort * sizeof(double)];
   RowWalk walk(inner_, last - 1, views_);
   walk.start(0, base);
-  for (int64_t p = 0; p < pieces; p += inner_.size[last - 1], walk.next()) {
+  for (int64_t p = 0; p < pieces; p += rows, walk.next()) {
     const char* values = plain_values(segment, walk.offset);
-    for (int64_t i = 0; i < inner_.size[last - 1]; i += together) {
+    for (int64_t i = 0; i < rows; i += most) {
+      const int64_t together = std::min(most, rows - i);
       f.k->copy_rows(line, cols * size, values + i * step, step, together, cols * size);
       accumulate_plain(*f.k, fold, acc[0], line, together * cols);
     }

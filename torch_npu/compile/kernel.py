@@ -279,9 +279,9 @@ class NpuKernel(SIMDKernel):
         scheduler, args = V.graph.scheduler, self.args
         if scheduler is None:
             return
-        made = {n for n in self.store_buffer_names if n in scheduler.name_to_buf and n not in args.input_buffers}
-        made -= set(scheduler.mutation_renames) | set(scheduler.mutation_real_name)
-        nodes = OrderedSet(scheduler.name_to_buf[n].defining_op_name() for n in made)
+        stored = {n for n in self.store_buffer_names if n in scheduler.name_to_buf}
+        made = stored.difference(args.input_buffers, scheduler.mutation_renames, scheduler.mutation_real_name)
+        nodes = OrderedSet(scheduler.name_to_buf[n].defining_op_name() for n in stored)
         ending = {n for n in made if scheduler.can_buffer_be_removed_through_fusion(n, nodes)}
         unloaded = ending - self._loaded()
 
