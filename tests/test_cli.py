@@ -148,6 +148,12 @@ def test_bench_ops_refuses_what_it_does_not_know(tmp_path):
     assert result.status == 2 and "expected a plot file ending in .svg" in result.err
     result = called("bench", "ops", "--op", "^nonsense$")
     assert result.status == 2 and "nonsense" in result.err
+    result = called("bench", "ops", "--op", "(")
+    assert result.status == 2 and "expected a regular expression, got '('" in result.err
+    result = called("bench", "compile", "--phase", "nonsense")
+    assert result.status == 2 and "expected part of forward, training, got nonsense" in result.err
+    result = called("bench", "compile", "--device", "cpu")
+    assert result.status == 2 and "expected npu or npu:N, got cpu" in result.err
 
 
 def test_every_op_case_gives_the_result_of_the_cpu():

@@ -258,8 +258,48 @@ PyObject* has_layout(PyObject*, PyObject* const* args, Py_ssize_t count) {
   END_HANDLE_TH_ERRORS
 }
 
+bool is_on_npu(PyObject* object) {
+  return THPVariable_Check(object) && THPVariable_Unpack(object).is_privateuseone();
+}
+
+// addresses(inputs, which): those of the tensors on npu among the inputs for which a byte is not 0, eight bytes each.
+PyObject* addresses(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK_TYPE(count == 2 && PyList_Check(args[0]) && PyBytes_Check(args[1]), "expected a list and bytes");
+  TORCH_CHECK_VALUE(PyList_GET_SIZE(args[0]) == PyBytes_GET_SIZE(args[1]), "expected a byte for each input");
+  const char* which = PyBytes_AS_STRING(args[1]);
+  c10::SmallVector<uint64_t, 256> found;
+  for (Py_ssize_t k = 0; k < PyList_GET_SIZE(args[0]); ++k) {
+    PyObject* input = PyList_GET_ITEM(args[0], k);
+    if (which[k] && is_on_npu(input))
+      found.push_back(reinterpret_cast<uint64_t>(THPVariable_Unpack(input).const_data_ptr()));
+  }
+  return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(found.data()),
+                                   static_cast<Py_ssize_t>(found.size() * sizeof(uint64_t)));
+  END_HANDLE_TH_ERRORS
+}
+
+// not_on_npu(inputs): a list of all others.
+PyObject* not_on_npu(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK_TYPE(count == 1 && PyList_Check(args[0]), "expected a list");
+  PyObject* others = PyList_New(0);
+  if (!others) return nullptr;
+  for (Py_ssize_t k = 0; k < PyList_GET_SIZE(args[0]); ++k) {
+    PyObject* input = PyList_GET_ITEM(args[0], k);
+    if (!is_on_npu(input) && PyList_Append(others, input) != 0) {
+      Py_DECREF(others);
+      return nullptr;
+    }
+  }
+  return others;
+  END_HANDLE_TH_ERRORS
+}
+
 PyMethodDef functions[] = {{"empty_strided", fast(empty_strided), METH_FASTCALL, nullptr},
                            {"has_layout", fast(has_layout), METH_FASTCALL, nullptr},
+                           {"addresses", fast(addresses), METH_FASTCALL, nullptr},
+                           {"not_on_npu", fast(not_on_npu), METH_FASTCALL, nullptr},
                            {}};
 
 }  // namespace

@@ -222,7 +222,9 @@ bool Epilogue::run_points(const Results& at, const float* acc, int64_t ld) const
     if (access.channel == 0 || access.channel == 1) continue;
     uint32_t* space = turned[access.operand].emplace(sizeof(float) * points * channels).as<uint32_t>();
     if (access.loaded) micro.deep(operand.ptr, access.channel, channels, points, channels, space);
-    operand.ptr = reinterpret_cast<char*>(space);
+    operand.ptr = operand.begin = reinterpret_cast<char*>(space);  // what masked accesses stay in
+    operand.end = operand.begin + sizeof(float) * points * channels;
+    operand.parts = nullptr;
     operand.stride[0] = channels;
     operand.stride[1] = 1;
   }

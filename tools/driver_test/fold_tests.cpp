@@ -61,6 +61,34 @@ Case random_reduce(Random& random) {
   return c;
 }
 
+// Rows that lie in short pieces, as the channels of images do, and what differs from their fold.
+Case folds_of_pieces(Random& random) {
+  static const std::vector<int64_t> lengths = {4, 16, 17, 25, 49, 64, 100, 257, 512, 513};
+  static const std::vector<int> types = {NPU_F32, NPU_F32, NPU_F32, NPU_F64, NPU_F16, NPU_I32, NPU_I8};
+  const int64_t rows = random.between(1, 12), pieces = random.between(2, 70), length = random.pick(lengths);
+  Case c(NPU_REDUCE, {rows, pieces, length}, 2);
+  const int dtype = random.pick(types), compute = npu::compute_dtype(dtype);
+  const uint32_t in = c.input(random, dtype, Data::kSmall, true);
+  const int64_t strides[3] = {length, rows * length, 1};
+  std::copy_n(strides, 3, c.operands[in].stride);
+  Builder b("pieces");
+  const Id x = b.load(in, compute);
+  const bool moments = is_real(compute) && random.chance(50);
+  const Id fold = b.fold(moments             ? int{NPU_FOLD_WELFORD}
+                         : random.chance(70) ? int{NPU_FOLD_SUM}
+                                             : int{NPU_FOLD_MAX},
+                         x);
+  const Id value = moments ? b.get(fold, 0, compute) : fold;
+  b.segment(NPU_SEGMENT_ROW);
+  b.store(c.output(random, compute, true, 1), value);
+  if (moments) b.store(c.output(random, compute, true, 1), b.get(fold, 1, compute));
+  b.segment(NPU_SEGMENT_EACH);
+  b.store(c.output(random, compute, true), b.op(NPU_OP_SUB, b.load(in, compute), value));
+  if (moments) c.tolerance = Tolerance::near(1e-4, 1e-4);
+  c.set(b);
+  return c;
+}
+
 // Sums of real numbers, where the order shows: compared by the sum of absolute values.
 Case real_sum(Random& random) {
   const std::vector<int64_t> size = random_sizes(random, 1, 4, 20000);
@@ -238,6 +266,7 @@ Case unstable_sort(Random& random) {
 }  // namespace
 
 RANDOM_TEST("REDUCE: random folds over random dimensions, masks and phases", random_reduce);
+RANDOM_TEST("REDUCE: rows in short pieces", folds_of_pieces);
 RANDOM_TEST("REDUCE: sums of real numbers", real_sum);
 RANDOM_TEST("REDUCE: argmax and argmin with ties and NaN", random_arg);
 RANDOM_TEST("REDUCE: Welford", random_welford);

@@ -116,7 +116,7 @@ Case large_matmul(Random& random) {
   return c;
 }
 
-Case random_conv(Random& random) {
+npu_conv random_geometry(Random& random) {
   npu_conv conv{};
   const int spatial = static_cast<int>(random.between(1, 3));
   conv.mode = static_cast<uint32_t>(random.below(3));
@@ -125,7 +125,6 @@ Case random_conv(Random& random) {
   conv.groups = random.chance(60) ? 1 : random.between(2, 4);
   conv.in_channels = conv.groups * random.between(1, 4);
   conv.out_channels = conv.groups * random.between(1, 4);
-  int64_t taps = 1, positions = conv.batch;
   for (int d = 0; d < spatial; d++) {
     conv.kernel[d] = random.between(1, spatial == 3 ? 2 : 4);
     conv.stride[d] = random.between(1, 3);
@@ -136,9 +135,13 @@ Case random_conv(Random& random) {
                                                                                        : spatial == 2 ? 9
                                                                                                       : 4);
     conv.out_size[d] = (conv.in_size[d] + 2 * conv.padding[d] - reach) / conv.stride[d] + 1;
-    taps *= conv.kernel[d];
-    positions *= conv.out_size[d];
   }
+  return conv;
+}
+
+// The command without a result.
+Case conv_of(Random& random, npu_conv conv, const Types& t, bool plain) {
+  const auto spatial = static_cast<int>(conv.spatial_rank);
   auto shape = [&](int64_t first, int64_t second, const int64_t* rest) {
     std::vector<int64_t> out = {first, second};
     out.insert(out.end(), rest, rest + spatial);
@@ -151,12 +154,22 @@ Case random_conv(Random& random) {
   const auto& second = conv.mode == NPU_CONV_GRAD_WEIGHT ? input : weight;
   const auto& result = conv.mode == NPU_CONV_FORWARD ? output : conv.mode == NPU_CONV_GRAD_INPUT ? input : weight;
   Case c(NPU_CONV, result);
-  const Types t = random_types(random);
   conv.acc_dtype = static_cast<uint8_t>(t.acc);
   c.command.u.conv = conv;
-  const bool plain = random.chance(50);
   c.input(random, t.a, t.data, plain, -1, first);
   c.input(random, t.b, t.data, plain, -1, second);
+  return c;
+}
+
+Case random_conv(Random& random) {
+  const npu_conv conv = random_geometry(random);
+  const Types t = random_types(random);
+  Case c = conv_of(random, conv, t, random.chance(50));
+  int64_t taps = 1, positions = conv.batch;
+  for (uint32_t d = 0; d < conv.spatial_rank; d++) {
+    taps *= conv.kernel[d];
+    positions *= conv.out_size[d];
+  }
   const int64_t terms = conv.mode == NPU_CONV_FORWARD      ? taps * conv.in_channels / conv.groups
                         : conv.mode == NPU_CONV_GRAD_INPUT ? taps * conv.out_channels / conv.groups
                                                            : positions;
@@ -164,10 +177,41 @@ Case random_conv(Random& random) {
   return c;
 }
 
+// Everything in one piece, and an operand of every point: a program that may as well run behind the convolution, if it
+// does not need what the sums would be written over.
+Case conv_in_one_piece(Random& random) {
+  npu_conv conv = random_geometry(random);
+  conv.mode = random.chance(50) ? NPU_CONV_FORWARD : NPU_CONV_GRAD_INPUT;
+  Case c = conv_of(random, conv, {NPU_F32, NPU_F32, NPU_F32, NPU_F32, Data::kSmall}, true);
+  const uint32_t result = c.output(random, NPU_F32, true);
+  const auto full = [&] { return c.input(random, NPU_F32, Data::kSmall, true); };
+  Builder b("epilogue");
+  Id value = b.acc(NPU_F32), mask = none;
+  if (random.chance(60)) value = b.op(NPU_OP_ADD, value, b.load(full(), NPU_F32));
+  if (random.chance(15)) value = b.op(NPU_OP_ADD, value, b.load(result, NPU_F32));
+  if (random.chance(15)) {
+    c.alias(result);
+    value = b.op(NPU_OP_ADD, value, b.load(static_cast<uint32_t>(c.operands.size() - 1), NPU_F32));
+  }
+  if (random.chance(20)) value = b.op(NPU_OP_MUL, value, b.load(c.immediate(random, NPU_F32, Data::kSmall), NPU_F32));
+  if (random.chance(50)) {
+    const Id off = b.compare(NPU_OP_LE, b.load(full(), NPU_F32), b.constant(NPU_F32, 0));
+    if (random.chance(20))
+      mask = off;
+    else
+      value = b.where(off, b.constant(NPU_F32, 0), value);
+  }
+  if (random.chance(20)) b.store(c.output(random, NPU_F32, true), b.op(NPU_OP_ADD, value, value));
+  b.store(result, value, mask);
+  c.set(b);
+  return c;
+}
+
 }  // namespace
 
 RANDOM_TEST("MATMUL: random types, batches, strides and epilogues", random_matmul);
 RANDOM_TEST("CONV: forward and both gradients, groups, dilation, strides and epilogues", random_conv);
+RANDOM_TEST("CONV: results in one piece, with operands of every point", conv_in_one_piece);
 
 TEST("MATMUL: large products") {
   Rig rig(context);

@@ -155,6 +155,8 @@ def run(options) -> Outcome:
     if not chosen:
         raise UsageError(f"expected part of {', '.join(MODELS)}, got {options.model}")
     phases = [training for training in (False, True) if re.search(options.phase, "training" if training else "forward")]
+    if not phases:
+        raise UsageError(f"expected part of forward, training, got {options.phase}")
     rows = []
     with Progress(len(chosen) * len(phases), options.quiet) as progress, fallback.mode("quiet"):
         for name in chosen:

@@ -4,7 +4,9 @@ Ratios are time on npu / time on CPU for `dispatch` (smaller is better) and CPU 
 CPU and npu blocks alternate, and medians are compared, so that a busy machine disturbs both alike.
 """
 
+import argparse
 import os
+import re
 import statistics
 import time
 from collections.abc import Callable
@@ -17,6 +19,20 @@ from torch_npu.cli.table import table
 LIMITS = {"a + b, 4 elements": 1.2, "empty(1024)": 1.2, "view": 1.1}
 
 
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"expected a regular expression, got {text!r}: {error}") from None
+    return text
+
+
+def _device(text: str) -> str:
+    if not re.fullmatch(r"npu(:\d+)?", text):
+        raise argparse.ArgumentTypeError(f"expected npu or npu:N, got {text}")
+    return text
+
+
 def add(commands) -> None:
     parser = commands.add_parser(
         "bench", help="host cost per op, and large ops against the CPU", epilog=f"Every kind has --help. {STATUSES}"
@@ -25,7 +41,7 @@ def add(commands) -> None:
 
     def add_kind(name: str, function: Callable, text: str, example: str = ""):
         kind = add_command(kinds, name, function, help=text, example=example or f"bench {name} --quick")
-        kind.add_argument("--device", default="npu:0")
+        kind.add_argument("--device", type=_device, default="npu:0", help="npu:N (npu:0)")
         kind.add_argument("--quick", action="store_true", help="fewer repetitions; of models, small ones")
         kind.add_argument("--check", action="store_true", help="exit status 1 if a target is missed")
         kind.add_argument("--quiet", action="store_true", help="no progress bar")
@@ -34,21 +50,25 @@ def add(commands) -> None:
     add_kind("dispatch", dispatch, "host cost of small ops, 1 thread, ratio to the CPU")
     add_kind("basic", basic, "large ops, speed relative to the CPU")
     ops = add_kind("ops", _ops, "every op family, speed relative to the CPU", "bench ops --op '^mm$' --plot mm.svg")
-    ops.add_argument("--op", default="", metavar="REGEX", help="only ops or families that this finds")
+    ops.add_argument("--op", default="", type=_pattern, metavar="REGEX", help="only ops or families that this finds")
     ops.add_argument("--dtype", default="float32", metavar="TYPES", help="float32, bfloat16 or both, with a comma")
     ops.add_argument("--sizes", default="small,medium,large", help="some of small,medium,large")
     ops.add_argument("--plot", metavar="FILE", help="a picture of the ratios: .svg, .html, or .png with matplotlib")
     training = add_kind("training", _training, "a training step of ResNet-18 and of a transformer")
-    training.add_argument("--model", default="", metavar="REGEX", help="only models that this finds")
+    training.add_argument("--model", default="", type=_pattern, metavar="REGEX", help="only models that this finds")
     training.add_argument("--rounds", type=int, help="of measurements (7; 3 with --quick)")
     models = add_kind("models", _models, "Qwen2: prefill, decode and LoRA step, with peak memory")
     models.add_argument("--size", choices=("all", "tiny", "0.5b"), default="all")
-    models.add_argument("--phase", default="", metavar="REGEX", help="only what this finds: prefill, decode, LoRA")
+    models.add_argument(
+        "--phase", default="", type=_pattern, metavar="REGEX", help="only what this finds: prefill, decode, LoRA"
+    )
     models.add_argument("--dtype", default="float32,bfloat16", metavar="TYPES", help="float32, bfloat16 or both")
     models.add_argument("--rounds", type=int, help="of measurements (5; 3 with --quick)")
     compiled = add_kind("compile", _compiled, "torch.compile: against Inductor on the CPU, and against eager mode")
-    compiled.add_argument("--model", default="", metavar="REGEX", help="only models that this finds")
-    compiled.add_argument("--phase", default="", metavar="REGEX", help="only what this finds: forward, training")
+    compiled.add_argument("--model", default="", type=_pattern, metavar="REGEX", help="only models that this finds")
+    compiled.add_argument(
+        "--phase", default="", type=_pattern, metavar="REGEX", help="only what this finds: forward, training"
+    )
     compiled.add_argument("--rounds", type=int, help="of measurements (7; 3 with --quick)")
     for kind in (ops, training, models, compiled):
         kind.add_argument("--threads", type=int, help="of both sides; else as many as PyTorch uses")

@@ -61,7 +61,7 @@ class TooLarge(Exception):
 
 def compute_type(dtype: torch.dtype) -> str:
     if dtype not in COMPUTE:
-        raise Unsupported(f"expected a real number type, got {dtype}")
+        raise Unsupported(f"numbers of type {dtype}")
     return COMPUTE[dtype]
 
 

@@ -28,22 +28,22 @@ class Unfit(Exception):
 class Recording:
     """One capture: where it reads and writes."""
 
-    def __init__(self, call: Callable, inputs: list, fixed: set[int]):
+    def __init__(self, call: Callable, inputs: list, fixed: bytes):
         if not all(x.device.type == "npu" or x.dim() == 0 for x in inputs if isinstance(x, torch.Tensor)):
             raise Unfit("an input lies on the CPU")
         static, self.copied = list(inputs), []
         for k, x in enumerate(inputs):
-            if isinstance(x, torch.Tensor) and k not in fixed and x.device.type == "npu":
+            if isinstance(x, torch.Tensor) and not fixed[k] and x.device.type == "npu":
                 static[k] = torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device=x.device)
                 self.copied.append((k, _unexpanded(static[k])))
-        self.addresses = _addresses(inputs, fixed)
+        self.addresses = _C.addresses(inputs, fixed)
         self.misses = 0
         self.living: list[StorageWeakRef] = []
         self.graph = torch.npu.NPUGraph()
         with torch.npu.graph(self.graph):
             outputs = call(list(static))
         # What a forward pass saves may be an input: a parameter as it is, of other inputs the copy.
-        given = {id(static[k]): k for k in fixed}
+        given = {id(x): k for k, x in enumerate(static) if fixed[k]}
         self.outputs = [(y, given.get(id(y))) for y in outputs]
 
     def is_free(self) -> bool:
@@ -72,11 +72,12 @@ class Replayed:
     the forward pass saved), and inputs that are written."""
 
     def __init__(self, call: Callable, fixed: set[int]):
-        self.call, self.fixed = call, fixed
+        self.call, self.fixed_inputs = call, fixed
+        self.fixed = b""  # a byte for each input of a call
         self.recordings: dict[tuple, Recording | None] = {}
 
     def __call__(self, inputs: list):
-        key = tuple(map(_number, inputs))
+        key = tuple(map(_number, _C.not_on_npu(inputs)))
         if key not in self.recordings:  # the first call runs, which also makes programs and fills caches
             if len(self.recordings) < MAX_RECORDINGS:
                 self.recordings[key] = None
@@ -89,6 +90,7 @@ class Replayed:
         if recording is None and torch.npu.is_current_stream_capturing():
             return self.call(inputs)  # into the caller's own graph
         if recording is None:
+            self.fixed = bytes(k in self.fixed_inputs for k in range(len(inputs)))
             try:
                 recording = Recording(self.call, inputs, self.fixed)
             except (Unfit, RuntimeError) as reason:
@@ -100,7 +102,7 @@ class Replayed:
         return recording.replay(inputs)
 
     def fits(self, recording: Recording, inputs: list) -> bool:
-        if recording.addresses != _addresses(inputs, self.fixed):
+        if recording.addresses != _C.addresses(inputs, self.fixed):
             recording.misses += 1
             return False
         recording.misses = 0
@@ -135,12 +137,6 @@ def note_what_runs_on_cpu(graph: torch.fx.GraphModule, compiled) -> None:
         if made and all(v.device.type == "cpu" for v in made):
             setattr(compiled, _ON_CPU, True)
             return
-
-
-def _addresses(inputs: list, fixed: set[int]) -> list[int]:
-    return [
-        x.data_ptr() for x in map(inputs.__getitem__, fixed) if isinstance(x, torch.Tensor) and x.device.type == "npu"
-    ]
 
 
 def _unexpanded(x: torch.Tensor) -> torch.Tensor:
