@@ -58,6 +58,13 @@ def _count(run) -> Commands:
     return Commands(native.report(), _C.native_bytes(), fallbacks)
 
 
+def _where(reason) -> str:
+    """Why a graph broke, with the line of the model."""
+    text = str(reason.reason).strip().splitlines()[0]
+    frame = reason.user_stack[-1] if reason.user_stack else None
+    return f"{text} ({frame.filename}:{frame.lineno})" if frame else text
+
+
 def explain(model, *args, **kwargs) -> Explanation:
     """Runs `model` in eager mode and compiled, and says what the device was given each time: print the result.
 
@@ -68,5 +75,5 @@ def explain(model, *args, **kwargs) -> Explanation:
     eager = _count(lambda: model(*args, **kwargs))
     compiled = torch.compile(model)
     compiled(*args, **kwargs)
-    breaks = [str(b.reason).strip().splitlines()[0] for b in traced.break_reasons]
+    breaks = [_where(b) for b in traced.break_reasons]
     return Explanation(eager, _count(lambda: compiled(*args, **kwargs)), traced.graph_count, breaks)
