@@ -66,7 +66,19 @@ void erf_by_series(Vectors& e, int to, int x, const int* temporaries, int mask) 
   e.move_where(mask, to, far);
 }
 
-// With registers that hold a table of sixteen numbers: AVX-512.
+// With registers that hold a table of sixteen numbers (AVX-512), k says which one: u = s - center, to = q(u).
+template <size_t Terms>
+void series_by_table(Vectors& e, int to, int u, int s, int k, int look, const float* center,
+                     const float (&q)[Terms][16]) {
+  e.op_table(Encoder::kPermute, u, k, center);
+  e.op(Encoder::kSub, u, s, u);
+  e.op_table(Encoder::kPermute, to, k, q[Terms - 1]);
+  for (size_t i = Terms - 1; i-- > 0;) {
+    e.op_table(Encoder::kPermute, look, k, q[i]);
+    e.op(Encoder::kFma213, to, u, look);
+  }
+}
+
 void erf_by_table(Vectors& e, int to, int x, const int* temporaries, int mask) {
   const int t = temporaries[0], k = temporaries[1], s = temporaries[2], u = temporaries[3], look = temporaries[4];
   e.op_bits(Encoder::kAnd, t, x, ~kSign);
@@ -74,13 +86,7 @@ void erf_by_table(Vectors& e, int to, int x, const int* temporaries, int mask) {
   e.op(Encoder::kMin, s, s, t);
   e.op_number(Encoder::kMul, k, s, 4.0f);
   e.op(Encoder::kToInt, k, 0, k);
-  e.op_table(Encoder::kPermute, u, k, kErfCenter);
-  e.op(Encoder::kSub, u, s, u);
-  e.op_table(Encoder::kPermute, to, k, kErfQ[4]);
-  for (int i = 3; i >= 0; --i) {
-    e.op_table(Encoder::kPermute, look, k, kErfQ[i]);
-    e.op(Encoder::kFma213, to, u, look);
-  }
+  series_by_table(e, to, u, s, k, look, kErfCenter, kErfQ);
   e.op_table(Encoder::kPermute, look, k, kErfValue);
   e.op({Encoder::k0F38, Encoder::kF3, 0x27}, mask, k, k);  // where k is 0
   e.move_where(mask, look, s);
@@ -125,13 +131,7 @@ void tanh_by_table(Vectors& e, int to, int x, const int* temporaries, int) {
   e.number(k, kTanhFirst);
   e.op(Encoder::kMax, k, k, s);
   e.shift(Encoder::kRight, k, k, 22);
-  e.op_table(Encoder::kPermute, u, k, kTanhCenter);
-  e.op(Encoder::kSub, u, s, u);
-  e.op_table(Encoder::kPermute, to, k, kTanhQ[5]);
-  for (int i = 4; i >= 0; --i) {
-    e.op_table(Encoder::kPermute, look, k, kTanhQ[i]);
-    e.op(Encoder::kFma213, to, u, look);
-  }
+  series_by_table(e, to, u, s, k, look, kTanhCenter, kTanhQ);
   e.op_table(Encoder::kPermute, look, k, kTanhValue);
   e.op(Encoder::kFma213, to, u, look);
   e.op_bits(Encoder::kAnd, look, x, kSign);
