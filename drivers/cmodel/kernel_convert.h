@@ -127,8 +127,8 @@ void set_converts_to(Kernels& t, int d) {
 }
 
 #ifdef __AVX512F__
-// Every second of 32-bit elements, as the parts of complex numbers. Returns how many were moved.
-inline int64_t gather_second(uint32_t* o, const uint32_t* a, int64_t n) {
+// Every second of 32-bit elements, as the parts of complex numbers.
+inline void gather_second(uint32_t* o, const uint32_t* a, int64_t n) {
   const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
   int64_t i = 0;
   for (; i + 17 <= n; i += 16) {  // the element behind the last is read too
@@ -138,7 +138,12 @@ inline int64_t gather_second(uint32_t* o, const uint32_t* a, int64_t n) {
     const __m512i low = _mm512_loadu_si512(a + 2 * i), high = _mm512_loadu_si512(a + 2 * i + 16);
     _mm512_storeu_si512(o + i, _mm512_permutex2var_epi32(low, even, high));
   }
-  return i;
+  if (i == n) return;
+  const uint32_t last = (uint32_t{2} << (2 * (n - 1 - i))) - 1;  // up to the last one, of 32
+  const __m512i low = _mm512_maskz_loadu_epi32(static_cast<__mmask16>(last), a + 2 * i);
+  const __m512i high = _mm512_maskz_loadu_epi32(static_cast<__mmask16>(last >> 16), a + 2 * i + 16);
+  _mm512_mask_storeu_epi32(o + i, static_cast<__mmask16>((1u << (n - i)) - 1),
+                           _mm512_permutex2var_epi32(low, even, high));
 }
 inline int64_t scatter_second(uint32_t* o, const uint32_t* a, int64_t n) {
   const __m512i low = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
@@ -159,12 +164,7 @@ void gather(void* out, const void* in, int64_t stride, int64_t n) {
   const T* a = static_cast<const T*>(in);
 #ifdef __AVX512F__
   if constexpr (sizeof(T) == 4) {
-    if (stride == 2) {
-      const int64_t done = gather_second(o, a, n);
-      o += done;
-      a += 2 * done;
-      n -= done;
-    }
+    if (stride == 2) return gather_second(o, a, n);
   }
 #endif
   if (stride == 0) {

@@ -15,6 +15,9 @@ void collect(const Kernels& k, void* out, const char* in, int log_size, int64_t 
     cols = rows;
     col_stride = row_stride;
     rows = 1;
+  } else if (row_stride == cols * col_stride) {
+    cols *= rows;
+    rows = 1;
   }
   if (rows > 3 && row_stride == 1 && col_stride != 1 && col_stride != 0) {
     k.gather_transposed[log_size](out, in, col_stride, rows, cols);
