@@ -49,20 +49,29 @@ static int passes(const Plan& plan) {
   }));
 }
 
+// What a norm takes per row (rsqrt of a variance) is cheap outside a loop and costly in it.
+static bool takes_roots(const std::vector<npu_instr>& in, const Plan& plan) {
+  return std::any_of(plan.groups.begin(), plan.groups.end(), [&](const Group& group) {
+    return std::any_of(group.members.begin(), group.members.end(), [&](int i) {
+      return in[i].op == NPU_OP_RSQRT || in[i].op == NPU_OP_SQRT || in[i].op == NPU_OP_DIV;
+    });
+  });
+}
+
 static std::shared_ptr<Plan> best_plan(const npu::Program& program) {
   auto plan = std::make_shared<Plan>();
-  Planner(program.instrs, program.consts, *plan).run();
-  const std::vector<npu_instr> ordered = sinks_last(program.instrs);
+  const std::vector<npu_instr> instrs = folds_apart(program.instrs);
+  Planner(instrs, program.consts, *plan).run();
+  const std::vector<npu_instr> ordered = sinks_last(instrs);
   auto compiled = std::make_shared<Plan>();
   compiled->groups = find_groups(ordered);
   if (compiled->groups.empty()) return plan;
   Planner(ordered, program.consts, *compiled).run();
   compiled->lifted = Lifted::find(ordered, *compiled);
-  // What a norm takes per row (rsqrt of a variance) is cheap outside a loop and costly in it.
   const int before = passes(*plan), gain = before - passes(*compiled);
   const bool norm =
       std::any_of(plan->ops.begin(), plan->ops.end(), [](const Op& op) { return op.step == Step::kNormalize; });
-  if (before > 1 && gain > (norm ? 4 : 0)) return compiled;
+  if (before > 1 && gain > (norm && takes_roots(ordered, *compiled) ? 4 : 0)) return compiled;
   // bf16 and f16 have to be converted anyway, which a loop does on the way.
   plan->narrow = std::make_shared<const Program>(Program{npu::Program{}, std::move(compiled)});
   return plan;

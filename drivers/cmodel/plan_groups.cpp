@@ -202,6 +202,54 @@ std::vector<npu_instr> sinks_last(const std::vector<npu_instr>& in) {
   return out;
 }
 
+namespace {
+
+// Does the segment [begin, end) do nothing but fold tensors, each when it is loaded, and none by sums (which one compiled
+// loop can add up)?
+bool folds_tensors(const std::vector<npu_instr>& in, size_t begin, size_t end) {
+  std::vector<int> loaded;
+  size_t last = begin;
+  for (size_t i = begin + 1; i < end; ++i) {
+    const npu_instr& one = in[i];
+    if (is_constant(one) || one.op == NPU_OP_GET) continue;
+    if (one.mask != NPU_NO_VALUE) return false;
+    if (one.op == NPU_OP_LOAD) {
+      if (std::find(loaded.begin(), loaded.end(), one.imm) != loaded.end()) return false;
+      loaded.push_back(one.imm);
+      last = i;
+    } else if (one.op != NPU_OP_FOLD || npu::fold_kind(one) == NPU_FOLD_SUM || one.b != NPU_NO_VALUE || one.a != last) {
+      return false;
+    }
+  }
+  return in[begin].op == NPU_OP_SEGMENT && in[begin].imm == NPU_SEGMENT_EACH;
+}
+
+}  // namespace
+
+std::vector<npu_instr> folds_apart(const std::vector<npu_instr>& in) {
+  std::vector<npu_instr> out;
+  std::vector<uint16_t> place(in.size());
+  for (size_t begin = 0, end = 0; begin < in.size(); begin = end) {
+    end = begin + 1;
+    while (end < in.size() && in[end].op != NPU_OP_SEGMENT) ++end;
+    const bool cut = folds_tensors(in, begin, end);
+    bool folded = false;
+    for (size_t i = begin; i < end; ++i) {
+      if (cut && folded && in[i].op == NPU_OP_LOAD) {
+        out.push_back(in[begin]);
+        folded = false;
+      }
+      folded = folded || in[i].op == NPU_OP_FOLD;
+      place[i] = static_cast<uint16_t>(out.size());
+      out.push_back(in[i]);
+      npu_instr& moved = out.back();
+      for (uint16_t* id : {&moved.a, &moved.b, &moved.c, &moved.mask})
+        if (*id != NPU_NO_VALUE) *id = place[*id];
+    }
+  }
+  return out.size() <= NPU_MAX_INSTRS ? out : in;
+}
+
 std::vector<Group> find_groups(const std::vector<npu_instr>& in, const std::vector<bool>& outside) {
   for (const npu_instr& i : in)
     if (i.op == NPU_OP_STORE_AT || i.op == NPU_OP_SCAN) return {};
