@@ -36,6 +36,9 @@ class Program:
     def by_sums(self, count) -> str:
         return self._text(passes.moments_by_sums(self.builder.segments, count))
 
+    def per_row(self, of_row=("w",)) -> str:
+        return self._text(passes.once_per_row(self.builder.segments, lambda v: v.imm in of_row))
+
     def shared(self, own, ending, layout=lambda v: ()) -> str:
         passes.share(self.builder.segments, set(own), set(ending), layout)
         return self._text(self.builder.segments)
@@ -157,6 +160,47 @@ def test_moments_of_what_a_loop_computes_and_stores_are_two_sums(summed):
 @pytest.mark.parametrize("case", [{"op": None}, {"exact": False}])
 def test_moments_of_loads_and_of_what_is_not_stored_as_it_is_stay(case):
     assert "fold welford" in moments(**case)
+
+
+def scaled(row=lambda p, total: None, **load) -> str:
+    """a * (2 * sum(a) * w) + 3"""
+    p = Program()
+    total = p.fold(p.load("a"))
+    p.end()
+    row(p, total)
+    p.end("row")
+    two, three = p.builder.const(2.0, "f32"), p.builder.const(3.0, "f32")
+    factor = p.emit("mul", p.emit("mul", total, two), p.load("w", **load))
+    p.store("r", p.emit("add", p.emit("mul", p.load("a"), factor), three))
+    p.end()
+    return p.per_row()
+
+
+def test_what_a_row_has_in_common_is_computed_once_for_it():
+    _, row, each = scaled(lambda p, total: p.store("s", total)).split(":\n")[1:]
+    assert row.count("mul") == 2 and row.count("load w") == 1 and row.count("const") == 1
+    assert each.count("mul") == 1 and each.count("load") == 1 and each.count("const") == 1
+    assert scaled().count("row:") == 1  # of its own, where there was none
+
+
+def test_what_the_kernel_writes_is_loaded_where_it_was():
+    _, row, each = scaled(lambda p, total: p.store("w", total)).split(":\n")[1:]
+    assert "load w" not in row and row.count("mul") == 1
+    assert "load w" in each and each.count("mul") == 2
+
+
+def test_a_first_segment_and_points_of_a_row_stay():
+    p = Program()
+    p.store("r", p.emit("mul", p.load("a"), p.emit("exp", p.load("w"))))
+    p.end()
+    assert "row:" not in p.per_row()
+    assert "load w" not in scaled().split("each:")[-1]
+    p = Program()
+    total = p.fold(p.load("a"))
+    p.end()
+    p.store("r", p.emit("mul", total, p.load("b")))
+    p.end()
+    assert "row:" not in p.per_row()
 
 
 def norms() -> Program:

@@ -267,6 +267,10 @@ class NpuKernel(SIMDKernel):
         count = static(sympy.Mul(*(plain(t.numel) for t in self.range_trees if t.is_reduction)))
         if count:
             self.builder.segments = passes.moments_by_sums(self.builder.segments, count)
+        strides = {name: key[2] for key, name in self.operands.items()}
+        self.builder.segments = passes.once_per_row(
+            self.builder.segments, lambda v: not any(strides[v.imm][-self.space.inner_rank :])
+        )
         self._share_buffers()
         self.must_keep_buffers &= OrderedSet(self._loaded())
         super().remove_kernel_local_buffers()

@@ -3,7 +3,8 @@
 Inductor ends a loop wherever one reduction follows another, so the gradient of a batch norm is four loops: two sums, of
 which neither needs the other, and what is made of them in two steps by way of a buffer. An each segment that needs
 nothing of what lies between joins an earlier one, and what that one has stored at a point is not loaded again there.
-Moments of what a loop computes and stores are two sums, since loops add up in registers. Buffers between the loops of
+Moments of what a loop computes and stores are two sums, since loops add up in registers. What is the same for all
+points of a row is computed once for the row. Buffers between the loops of
 one kernel take each other's place where they can, so that a chain of norms walks over one tensor and not over five."""
 
 import itertools
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from torch_npu.compile.program import MAX_FOLDS, Segment, Value, number_text
 
 _READS, _WRITES = ("load", "load_at"), ("store", "store_at")
+_CONSTANTS, _OF_POINTS = ("const", "param"), (*_READS, "fold", "scan", "get")
 
 
 def merge(segments: list[Segment]) -> list[Segment]:
@@ -73,6 +75,44 @@ def _two_passes(fold: Value, store: Value, segment: Segment, count: int, replace
     replaced.update((v, (mean, squares, number)[int(v.imm)]) for v in members)
     segment.values = [v for v in segment.values if v not in (fold, total, *members)] + [total]
     return [Segment("row", [number, mean]), Segment("each", [loaded, difference, square, squares])]
+
+
+def once_per_row(segments: list[Segment], is_of_row: Callable[[Value], bool]) -> list[Segment]:
+    """Values that an each segment computes of folds, of rows and of nothing else become values of the row, in a segment
+    before it. `is_of_row`: of a load, whether it is the same for all points of a row."""
+    stored = {v.argument for s in segments for v in s.values if v.op in _WRITES}
+    out: list[Segment] = []
+    for segment in segments:
+        moved = []
+        if segment.kind == "each" and out:
+            moved = _of_row(segment, lambda v: v.argument not in stored and v.mask is None and is_of_row(v))
+        if moved:
+            if out[-1].kind != "row":
+                out.append(Segment("row"))
+            out[-1].values += moved
+            segment.values = [v for v in segment.values if v not in moved]
+        out.append(segment)
+    return out
+
+
+def _of_row(segment: Segment, is_of_row: Callable[[Value], bool]) -> list[Value]:
+    own, same, computed = set(segment.values), set(), []
+    for value in segment.values:
+        if value.op in _CONSTANTS or (value.op == "load" and is_of_row(value)):
+            same.add(value)
+        elif value.args and not value.effect and value.op not in _OF_POINTS:
+            if all(a in same or a not in own for a in value.inputs()):
+                same.add(value)
+                computed.append(value)
+    needed = {a for v in computed for a in v.args if a in own and a.op == "load"}
+    constants = {a: _copy(a) for v in computed for a in v.args if a.op in _CONSTANTS and a in own}
+    for value in computed:
+        _rename(value, constants)
+    return [*constants.values(), *(v for v in segment.values if v in needed or v in computed)]
+
+
+def _copy(value: Value) -> Value:
+    return Value(f"{value.name}_row", value.op, [], value.imm, value.type, value.dtype, None, False)
 
 
 def share(segments: list[Segment], own: set[str], ending: set[str], layout: Callable[[Value], tuple]) -> None:
