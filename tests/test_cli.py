@@ -304,6 +304,7 @@ ANSWERS = [
     ("bench training --model ^nonsense$", 2, "error"),
     ("bench models --phase nonsense", 2, "error"),
     ("bench compile --model ^nonsense$", 2, "error"),
+    ("bench compile --model graph", 0, "replay"),
     ("verify --exact yes --reference [ {}/script.py", 2, "error"),
     ("record --driver [ {}/a.npt {}/script.py", 2, "error"),
     ("report {}/nowhere.py", 2, "error"),

@@ -65,7 +65,9 @@ def add(commands) -> None:
     models.add_argument("--dtype", default="float32,bfloat16", metavar="TYPES", help="float32, bfloat16 or both")
     models.add_argument("--rounds", type=int, help="of measurements (5; 3 with --quick)")
     compiled = add_kind("compile", _compiled, "torch.compile: against Inductor on the CPU, and against eager mode")
-    compiled.add_argument("--model", default="", type=_pattern, metavar="REGEX", help="only models that this finds")
+    compiled.add_argument(
+        "--model", default="", type=_pattern, metavar="REGEX", help="only models that this finds; graph: the replay"
+    )
     compiled.add_argument(
         "--phase", default="", type=_pattern, metavar="REGEX", help="only what this finds: forward, training"
     )
