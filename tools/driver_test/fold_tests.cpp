@@ -89,6 +89,45 @@ Case folds_of_pieces(Random& random) {
   return c;
 }
 
+// Several tensors folded in one segment, each as it is loaded, and what is made of all of them: as two batch norms that
+// are added up.
+Case folds_of_tensors(Random& random) {
+  static const std::vector<int64_t> lengths = {1, 4, 16, 49, 64, 257};
+  static const std::vector<int> kinds = {NPU_FOLD_WELFORD, NPU_FOLD_WELFORD, NPU_FOLD_MAX, NPU_FOLD_MIN, NPU_FOLD_SUM};
+  const int64_t rows = random.between(1, 40), pieces = random.between(1, 6), length = random.pick(lengths);
+  Case c(NPU_REDUCE, {rows, pieces, length}, 2);
+  const int64_t strides[3] = {length, rows * length, 1};
+  const size_t count = static_cast<size_t>(random.between(2, 4));
+  const bool late = random.chance(40), images = random.chance(70);  // late: folds need not follow their loads
+  Builder b("tensors");
+  std::vector<uint32_t> in;
+  std::vector<Id> loaded, folds, values;
+  std::vector<int> kind;
+  for (size_t k = 0; k < count; k++) {
+    const bool again = k > 0 && random.chance(20);
+    in.push_back(again ? in[0] : c.input(random, NPU_F32, Data::kSmall, true));
+    if (images) std::copy_n(strides, 3, c.operands[in[k]].stride);
+    kind.push_back(random.pick(kinds));
+  }
+  for (size_t k = 0; k < count; k++) {
+    loaded.push_back(b.load(in[k], NPU_F32));
+    while (folds.size() <= k && (!late || k + 1 == count || random.chance(50)))
+      folds.push_back(b.fold(kind[folds.size()], loaded[folds.size()]));
+  }
+  for (size_t k = 0; k < count; k++)
+    values.push_back(kind[k] == NPU_FOLD_WELFORD ? b.get(folds[k], 0, NPU_F32) : folds[k]);
+  b.segment(NPU_SEGMENT_ROW);
+  for (size_t k = 0; k < count; k++) b.store(c.output(random, NPU_F32, true, 1), values[k]);
+  const Id half = b.op(NPU_OP_MUL, values[0], b.constant(NPU_F32, 0.5));
+  b.segment(NPU_SEGMENT_EACH);
+  Id sum = half;
+  for (size_t k = 0; k < count; k++) sum = b.op(NPU_OP_ADD, sum, b.op(NPU_OP_SUB, b.load(in[k], NPU_F32), values[k]));
+  b.store(c.output(random, NPU_F32, true), b.op(NPU_OP_MAX, sum, b.constant(NPU_F32, 0.0)));
+  c.tolerance = Tolerance::near(1e-4, 1e-4);
+  c.set(b);
+  return c;
+}
+
 // Sums of real numbers, where the order shows: compared by the sum of absolute values.
 Case real_sum(Random& random) {
   const std::vector<int64_t> size = random_sizes(random, 1, 4, 20000);
@@ -267,6 +306,7 @@ Case unstable_sort(Random& random) {
 
 RANDOM_TEST("REDUCE: random folds over random dimensions, masks and phases", random_reduce);
 RANDOM_TEST("REDUCE: rows in short pieces", folds_of_pieces);
+RANDOM_TEST("REDUCE: several tensors in one segment", folds_of_tensors);
 RANDOM_TEST("REDUCE: sums of real numbers", real_sum);
 RANDOM_TEST("REDUCE: argmax and argmin with ties and NaN", random_arg);
 RANDOM_TEST("REDUCE: Welford", random_welford);
