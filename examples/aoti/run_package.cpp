@@ -1,6 +1,7 @@
 // Runs a package for npu without Python: run_package model.pt2 BATCH prints the answer to a batch of ramps.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/linspace.h>
+#include <c10/util/Exception.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 
 #include <cstdio>
@@ -8,19 +9,22 @@
 #include <exception>
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fprintf(stderr, "expected a package and a batch size, got %d arguments\n", argc - 1);
+  const int64_t batch = argc == 3 ? std::atoll(argv[2]) : 0;
+  if (batch < 1) {
+    std::fprintf(stderr, "expected a package and a batch size, got %s\n", argc == 3 ? argv[2] : "other arguments");
     return 2;
   }
   try {
     torch::inductor::AOTIModelPackageLoader model(argv[1]);
-    const int64_t batch = std::atoll(argv[2]);
     const at::Tensor images = at::linspace(-1, 1, batch * 28 * 28).reshape({batch, 1, 28, 28}).to("npu");
     const at::Tensor scores = model.run({images})[0].cpu();
     for (int64_t row = 0; row < scores.size(0); ++row) {
       for (int64_t k = 0; k < scores.size(1); ++k) std::printf("%.9g ", scores[row][k].item<float>());
       std::printf("\n");
     }
+  } catch (const c10::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what_without_backtrace());
+    return 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -25,7 +25,10 @@ def ensure(wanted: str | None) -> None:
         reason = error
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder = tempfile.mkdtemp(prefix="torchinductor_")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    log.warning("torch.compile caches nothing beyond this process: expected a folder to write to, got %s", reason)
+    log.warning(
+        "torch.compile caches nothing beyond this process: expected TORCHINDUCTOR_CACHE_DIR to be writable, got %s",
+        reason,
+    )
 
 
 def check() -> None:

@@ -25,9 +25,9 @@ class Commands:
         return sum(self.bytes.values())
 
     def lines(self) -> list[str]:
-        rows = [f"{self.counts[n]:7} {self.bytes[n] / 1e6:11.3f}  {n}" for n in sorted(self.counts, key=self._order)]
-        rows += [f"{count:7} {'on the CPU':>11}  {name}" for name, count in self.fallbacks.items()]
-        return ["  count         MB  command", *rows]
+        rows = [f"{self.counts[n]:7} {self.bytes[n] / 1e3:13,.1f}  {n}" for n in sorted(self.counts, key=self._order)]
+        rows += [f"{count:7} {'on the CPU':>13}  {name}" for name, count in self.fallbacks.items()]
+        return ["  count            kB  command", *rows]
 
     def _order(self, name: str) -> tuple:
         return -self.bytes[name], name
@@ -44,7 +44,7 @@ class Explanation:
         lines = ["eager", *self.eager.lines(), "", "compiled", *self.compiled.lines(), ""]
         for name in ("eager", "compiled"):
             side = getattr(self, name)
-            lines.append(f"{name + ':':10} {side.total} commands, {side.total_bytes / 1e6:.3f} MB")
+            lines.append(f"{name + ':':10} {side.total} commands, {side.total_bytes / 1e3:,.1f} kB")
         lines.append(f"graphs:    {self.graphs}, breaks between them: {len(self.breaks)}")
         return "\n".join([*lines, *(f"  {reason}" for reason in self.breaks)])
 
