@@ -157,7 +157,8 @@ void run(const Context& context) {
       const Weights weights{second, false};
       const std::vector<Phase> phases{forward_phase(shape)};
       if (try_pointwise(context, first, weights) || try_depthwise_channels_last(context, phases, first, weights) ||
-          try_packed(context, phases, first, weights) || try_narrow<T>(context, phases[0], first, weights)) {
+          try_lanes(context, phases, first, weights) || try_packed(context, phases, first, weights) ||
+          try_narrow<T>(context, phases[0], first, weights)) {
         return;
       }
       correlate<T>(context, phases, first, weights);
@@ -168,7 +169,7 @@ void run(const Context& context) {
       if (try_pointwise(context, first, weights)) return;
       const std::vector<Phase> phases = grad_input_phases(shape);
       if (try_depthwise_channels_last(context, phases, first, weights)) return;
-      if (try_packed(context, phases, first, weights)) return;
+      if (try_lanes(context, phases, first, weights) || try_packed(context, phases, first, weights)) return;
       const bool single = phases.size() == 1 && phases[0][2].result_step == 1 && phases[0][1].result_step == 1 &&
                           phases[0][0].result_step == 1;
       if (single && try_narrow<T>(context, phases[0], first, weights)) return;

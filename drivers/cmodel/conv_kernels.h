@@ -13,6 +13,14 @@ struct Column {
 
 constexpr int kColumnHeight = 7, kColumnStep = 32;  // the tallest column; results are written in whole steps
 
+// Vectors whose lanes are positions of results, each with its own taps. In each step a lane multiplies one of its taps
+// by a number of the source, or any tap by 0.
+constexpr int kLanes = 16, kLaneRows = 8, kLaneTaps = 16;
+struct LaneSteps {
+  int64_t count, same;  // the first `same` of them have one tap in all lanes
+  const int32_t* taps;  // [step][lane]
+};
+
 struct Kernels {
   // out[y * ld + x] = sum over columns and their lines of weight[line] * in[offset + (y + line) * pitch + x], for
   // points of rows x cols; up to kColumnStep points too many are read and written in each row.
@@ -26,6 +34,11 @@ struct Kernels {
   int lanes;
   void (*channels_last)(float* out, int64_t cols, int64_t width, const float* in, int64_t step, const int64_t* offset,
                         const float* weight, int64_t taps);
+  // c[r * ldc + lane] (+)= sum over k < count and steps of weight[r * row_step + k * k_step + taps[step][lane]] *
+  // source[k * pitch + step * kLanes + lane], for at most kLaneRows rows. nullptr: lanes cannot have taps of their own.
+  void (*lane_taps)(const LaneSteps& steps, int64_t count, const float* weight, int64_t row_step, int64_t k_step,
+                    int64_t taps, const float* source, int64_t pitch, float* c, int64_t ldc, int64_t rows,
+                    bool accumulate);
 };
 
 namespace base {

@@ -172,8 +172,49 @@ void channels_last(float* out, int64_t cols, int64_t width, const float* in, int
   for (; c < width; c += L) last_columns<1>(out + c, cols, width, in + c, step, offset, weight + c, taps);
 }
 
+#if defined(__AVX512F__)
+template <int R>
+void lane_taps_of(const LaneSteps& steps, int64_t count, const float* weight, int64_t row_step, int64_t k_step,
+                  int64_t taps, const float* source, int64_t pitch, float* c, int64_t ldc, int64_t rows,
+                  bool accumulate) {
+  if constexpr (R > 1) {
+    if (rows < R) {
+      return lane_taps_of<R - 1>(steps, count, weight, row_step, k_step, taps, source, pitch, c, ldc, rows, accumulate);
+    }
+  }
+  typedef int32_t Index __attribute__((vector_size(64)));
+  const __mmask16 inside = __mmask16((1u << taps) - 1);
+  Line acc[R] = {};
+  for (int64_t k = 0; k < count; ++k, weight += k_step, source += pitch) {
+    int64_t s = 0;
+    for (; s < steps.same; ++s) {
+      const Line x = v::load(source + s * L);
+      const float* tap = weight + steps.taps[s * L];
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) acc[r] = v::fma<float>(v::splat(tap[r * row_step]), x, acc[r]);
+    }
+    if (s == steps.count) continue;
+    Line row[R];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) row[r] = (Line)_mm512_maskz_loadu_ps(inside, weight + r * row_step);
+    for (; s < steps.count; ++s) {
+      const Line x = v::load(source + s * L);
+      const Index index = (Index)_mm512_loadu_si512(steps.taps + s * L);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) acc[r] = v::fma<float>(__builtin_shuffle(row[r], index), x, acc[r]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) v::store(c + r * ldc, accumulate ? v::load(c + r * ldc) + acc[r] : acc[r]);
+}
+constexpr decltype(Kernels::lane_taps) kLaneTapsOf = lane_taps_of<kLaneRows>;
+static_assert(L == kLanes);
+#else
+constexpr decltype(Kernels::lane_taps) kLaneTapsOf = nullptr;
+#endif
+
 }  // namespace
 
-extern const Kernels kernels = {all_rows, tap_sums, L, channels_last};
+extern const Kernels kernels = {all_rows, tap_sums, L, channels_last, kLaneTapsOf};
 
 }  // namespace cmodel::conv::KERNEL_ISA

@@ -137,6 +137,14 @@ std::vector<size_t> runs_of(const Micro& micro, const std::vector<Area>& areas, 
   return ends;
 }
 
+// Dense rows to where their points lie `step` apart.
+void spread(const float* from, int64_t rows, int64_t cols, float* to, int64_t ld, int64_t step) {
+  for (int64_t y = 0; y < rows; ++y, from += cols, to += ld) {
+    float* line = to;
+    for (int64_t x = 0; x < cols; ++x, line += step) *line = from[x];
+  }
+}
+
 // Runs first .. last and their positions.
 struct Set {
   size_t first, last;
@@ -336,14 +344,10 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
                    p.cols);
             } else {
               for (int64_t r = 0; r < rows; ++r) {
-                const float* from = sums + r * acc_ld + filled;
                 float* to = tile + (r * together + (area - begin)) * tile_points +
                             (axes[0].result_start * tile_size[1] + axes[1].result_start) * tile_size[2] +
                             axes[2].result_start;
-                for (int64_t y = 0; y < p.rows; ++y, from += p.cols) {
-                  float* line = to + y * step[1] * tile_size[2];
-                  for (int64_t x = 0; x < p.cols; ++x) line[x * step[2]] = from[x];
-                }
+                spread(sums + r * acc_ld + filled, p.rows, p.cols, to, step[1] * tile_size[2], step[2]);
               }
             }
             filled += p.rows * p.cols;

@@ -1,5 +1,6 @@
 // MATMUL and CONV against the reference.
 #include <algorithm>
+#include <cmath>
 
 #include "tools/driver_test/case.h"
 #include "tools/driver_test/programs.h"
@@ -161,19 +162,48 @@ Case conv_of(Random& random, npu_conv conv, const Types& t, bool plain) {
   return c;
 }
 
-Case random_conv(Random& random) {
-  const npu_conv conv = random_geometry(random);
-  const Types t = random_types(random);
-  Case c = conv_of(random, conv, t, random.chance(50));
+// How many products a result is the sum of.
+int64_t terms_of(const npu_conv& conv) {
   int64_t taps = 1, positions = conv.batch;
   for (uint32_t d = 0; d < conv.spatial_rank; d++) {
     taps *= conv.kernel[d];
     positions *= conv.out_size[d];
   }
-  const int64_t terms = conv.mode == NPU_CONV_FORWARD      ? taps * conv.in_channels / conv.groups
-                        : conv.mode == NPU_CONV_GRAD_INPUT ? taps * conv.out_channels / conv.groups
-                                                           : positions;
-  finish(random, c, t, terms, 1);
+  return conv.mode == NPU_CONV_FORWARD      ? taps * conv.in_channels / conv.groups
+         : conv.mode == NPU_CONV_GRAD_INPUT ? taps * conv.out_channels / conv.groups
+                                            : positions;
+}
+
+Case random_conv(Random& random) {
+  const npu_conv conv = random_geometry(random);
+  const Types t = random_types(random);
+  Case c = conv_of(random, conv, t, random.chance(50));
+  finish(random, c, t, terms_of(conv), 1);
+  return c;
+}
+
+// Weights that are many beside the positions, of which much is padding: it takes no part, not even where a weight is
+// infinite.
+Case conv_of_few_positions(Random& random) {
+  npu_conv conv = random_geometry(random);
+  conv.batch = random.between(1, 4);
+  conv.groups = random.chance(80) ? 1 : 2;
+  conv.in_channels = conv.groups * random.between(46, 52);
+  conv.out_channels = conv.groups * random.between(46, 52);
+  for (uint32_t d = 0; d < conv.spatial_rank; d++) {
+    const int64_t reach = conv.dilation[d] * (conv.kernel[d] - 1) + 1;
+    conv.in_size[d] = std::max<int64_t>(reach - 2 * conv.padding[d], 1) + random.below(3);
+    conv.out_size[d] = (conv.in_size[d] + 2 * conv.padding[d] - reach) / conv.stride[d] + 1;
+  }
+  const Types t{NPU_F32, NPU_F32, NPU_F32, NPU_F32, random.chance(50) ? Data::kSmall : Data::kReal};
+  Case c = conv_of(random, conv, t, random.chance(70));
+  finish(random, c, t, terms_of(conv), 1);
+  static const std::vector<double> special = {INFINITY, -INFINITY, NAN};
+  for (uint32_t operand = 0; operand < 2; operand++) {
+    Buffer& buffer = c.buffers[static_cast<size_t>(c.buffer_of(operand))];
+    for (int64_t left = random.chance(40) ? random.between(1, 40) : 0; left > 0; left--)
+      put(buffer, random.below(buffer.elements), random.pick(special));
+  }
   return c;
 }
 
@@ -211,6 +241,7 @@ Case conv_in_one_piece(Random& random) {
 
 RANDOM_TEST("MATMUL: random types, batches, strides and epilogues", random_matmul);
 RANDOM_TEST("CONV: forward and both gradients, groups, dilation, strides and epilogues", random_conv);
+RANDOM_TEST("CONV: few positions of many channels, infinite weights beside padding", conv_of_few_positions);
 RANDOM_TEST("CONV: results in one piece, with operands of every point", conv_in_one_piece);
 
 TEST("MATMUL: large products") {
