@@ -158,8 +158,10 @@ void grad_weight(const Context& context, const Phase& forward, const Tensor& gra
 // Products of f32 and bf16 on packed register tiles, for everything with enough channels: im2col goes straight into the
 // packed form. False: not that case, and nothing was done.
 bool try_packed(const Context& context, const std::vector<Phase>& phases, const Tensor& source, const Weights& weights);
-// Few positions in F32: the weights are read as they lie. False: not that case, and nothing was done.
+// Few positions in F32: weights are read, and their gradient is written, as they lie. False: not that case, and nothing
+// was done.
 bool try_lanes(const Context& context, const std::vector<Phase>& phases, const Tensor& source, const Weights& weights);
+bool try_few_grad_weight(const Context& context, const Phase& forward, const Tensor& gradient, const Tensor& input);
 // The weight gradient of f32 gradients where x, or channels, lie along memory. False: not that case, and nothing was
 // done.
 bool try_lines_grad_weight(const Context& context, const Phase& forward, const Tensor& gradient, const Tensor& input);

@@ -142,7 +142,7 @@ template <class T>
 void grad_weight(const Context& context, const Phase& forward, const Tensor& gradient, const Tensor& input) {
   if constexpr (std::is_same_v<T, float>) {
     if (try_depthwise_grad_weight(context, forward, gradient, input) ||
-        try_pointwise_grad_weight(context, gradient, input) ||
+        try_pointwise_grad_weight(context, gradient, input) || try_few_grad_weight(context, forward, gradient, input) ||
         try_lines_grad_weight(context, forward, gradient, input) ||
         try_packed_grad_weight(context, forward, gradient, input)) {
       return;

@@ -55,8 +55,8 @@ struct Lane {
 // Lanes of one vector take as many steps as the one with the most: those alike come together.
 std::vector<Lane> lanes_of(const Shape& shape, const std::vector<Phase>& phases, const int64_t* size,
                            const Tensor& source) {
-  std::vector<Lane> lanes;
-  lanes.reserve(size_t(shape.batch * size[0] * size[1] * size[2]));
+  std::vector<Lane> first_image;
+  first_image.reserve(size_t(size[0] * size[1] * size[2]));
   for (const Phase& axes : phases) {
     const auto result = [&](int d, int64_t q) { return axes[d].result_start + q * axes[d].result_step; };
     const auto step = [&](int d, int64_t q) { return q * axes[d].source_step * source.stride[2 + d]; };
@@ -76,14 +76,19 @@ std::vector<Lane> lanes_of(const Shape& shape, const std::vector<Phase>& phases,
         });
       });
       lane.tap_count = std::popcount(lane.taps);
-      for (int64_t n = 0; n < shape.batch; ++n, lane.plane += size[0], lane.source += source.stride[0]) {
-        lanes.push_back(lane);
-      }
+      first_image.push_back(lane);
     }
   }
-  std::sort(lanes.begin(), lanes.end(), [](const Lane& a, const Lane& b) {
+  std::sort(first_image.begin(), first_image.end(), [](const Lane& a, const Lane& b) {
     return std::tuple(-a.tap_count, a.taps, a.plane, a.point) < std::tuple(-b.tap_count, b.taps, b.plane, b.point);
   });
+  std::vector<Lane> lanes;
+  lanes.reserve(first_image.size() * size_t(shape.batch));
+  for (Lane lane : first_image) {
+    for (int64_t n = 0; n < shape.batch; ++n, lane.plane += size[0], lane.source += source.stride[0]) {
+      lanes.push_back(lane);
+    }
+  }
   return lanes;
 }
 
@@ -209,8 +214,9 @@ bool try_lanes(const Context& context, const std::vector<Phase>& phases, const T
     const double packed = double(taps) * (1 + double(points) / double(kLanes * int64_t(phases.size())));
     return here < packed * (phases.size() > 1 ? 1.4 : 0.85);
   };
-  const int64_t terms = shape.batch * terms_of(phases);
-  if (sources * terms > kMostGathered || !worthwhile(1.1 * double(terms) / kLanes, double(terms))) return false;
+  const double terms =
+      double(shape.batch * terms_of(phases) * ((points + kLanes - 1) / kLanes * kLanes)) / double(points);
+  if (double(sources) * terms > kMostGathered || !worthwhile(1.1 * terms / kLanes, terms)) return false;
   const std::vector<Lane> lanes = lanes_of(shape, phases, size, source);
   const Steps steps(lanes, tap_offsets(shape, phases, source));
   const int64_t width = int64_t(steps.vectors.size()) * kLanes, pitch = steps.count * kLanes;

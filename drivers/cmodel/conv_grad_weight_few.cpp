@@ -1,0 +1,131 @@
+// Weight gradient of few positions in F32: the im2col matrix is small beside the result, which is written once, line by
+// line. Vectors run along the weights of an output channel, and the gradient is read as [output][position].
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "drivers/cmodel/conv_grad_weight.h"
+#include "drivers/cmodel/matmul_packed.h"
+#include "drivers/cmodel/pool.h"
+
+namespace cmodel::conv {
+namespace {
+
+using blas::Micro;
+using blas::Scratch;
+
+constexpr int64_t kMostPoints = 128, kLeastPairs = 1 << 9;
+
+// Where a position lies in the gradient, and what each tap reads of the input there.
+struct Places {
+  std::vector<int64_t> gradient;  // [position]
+  std::vector<int64_t> input;     // [tap][position]
+  std::vector<int64_t> outside;   // positions that are padding, tap by tap
+  std::vector<size_t> ends;       // of each tap's
+
+  Places(const Shape& shape, const Phase& axes, const Tensor& gradient_tensor, const Tensor& input_tensor) {
+    const int64_t *size = shape.out_size, *g = gradient_tensor.stride, *s = input_tensor.stride;
+    const int64_t image = size[0] * size[1] * size[2], points = shape.batch * image;
+    for (int64_t p = 0; p < points; ++p) {
+      const int64_t z = p % image / (size[1] * size[2]), y = p / size[2] % size[1], x = p % size[2];
+      gradient.push_back(p / image * g[0] + z * g[2] + y * g[3] + x * g[4]);
+    }
+    for (const Tap& a : axes[0].taps) {
+      for (const Tap& b : axes[1].taps) {
+        for (const Tap& c : axes[2].taps) {
+          for (int64_t p = 0; p < points; ++p) {
+            const int64_t q[3] = {p % image / (size[1] * size[2]), p / size[2] % size[1], p % size[2]};
+            const Tap* taps[3] = {&a, &b, &c};
+            int64_t offset = p / image * s[0];
+            bool inside = true;
+            for (int d = 0; d < 3; ++d) {
+              const int64_t at = q[d] * axes[d].source_step + taps[d]->offset;
+              inside &= at >= 0 && at < axes[d].source_size;
+              offset += at * s[2 + d];
+            }
+            if (!inside) outside.push_back(p);
+            input.push_back(inside ? offset : 0);
+          }
+          ends.push_back(outside.size());
+        }
+      }
+    }
+  }
+
+  void gather(const float* channel, int64_t tap, float* to) const {
+    const auto points = int64_t(gradient.size());
+    const int64_t* offset = input.data() + tap * points;
+    for (int64_t p = 0; p < points; ++p) to[p] = channel[offset[p]];
+    for (size_t i = tap > 0 ? ends[size_t(tap - 1)] : 0; i < ends[size_t(tap)]; ++i) to[outside[i]] = 0;
+  }
+};
+
+}  // namespace
+
+bool try_few_grad_weight(const Context& context, const Phase& forward, const Tensor& gradient, const Tensor& input) {
+  const Shape& shape = context.shape;
+  const Micro& micro = blas::micro_f32();
+  const int64_t taps = shape.kernel[0] * shape.kernel[1] * shape.kernel[2];
+  const int64_t outputs = shape.out_channels, inputs = shape.in_channels, depth = inputs * taps;
+  const int64_t points = shape.batch * shape.out_size[0] * shape.out_size[1] * shape.out_size[2];
+  if (context.acc_dtype != NPU_F32 || gradient.dtype != NPU_F32 || input.dtype != NPU_F32 || points == 0 ||
+      points > kMostPoints || inputs * outputs < kLeastPairs || !is_dense(context, taps)) {
+    return false;
+  }
+  // The im2col matrix would cost too much beside the product; lines of a few points cost more where there is none.
+  if (10 * points > (shape.out_size[2] < 4 ? 8 : 4) * outputs) return false;
+  const Places places(shape, forward, gradient, input);
+
+  // The gradient, and whether padding's zeros may be multiplied by it.
+  Scratch gradient_space(sizeof(float) * size_t(shape.groups * outputs * points));
+  float* grad = gradient_space.as<float>();
+  bool finite = true;
+  for (int64_t o = 0; o < shape.groups * outputs; ++o) {
+    const float* from = reinterpret_cast<const float*>(gradient.data) + o * gradient.stride[1];
+    for (int64_t p = 0; p < points; ++p) {
+      grad[o * points + p] = from[places.gradient[size_t(p)]];
+      finite &= std::isfinite(grad[o * points + p]);
+    }
+  }
+  if (!finite && !places.outside.empty()) return false;
+
+  // The im2col matrix in strips of columns.
+  const int64_t strips = (depth + micro.cols - 1) / micro.cols, strip_size = points * micro.cols;
+  Scratch column_space(sizeof(float) * size_t(shape.groups * strips * strip_size));
+  float* columns = column_space.as<float>();
+  const auto pack = [&](int64_t first, int64_t last) {
+    Scratch line_space(sizeof(float) * size_t(micro.cols * points));
+    float* lines = line_space.as<float>();
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t group = i / strips, begin = i % strips * micro.cols,
+                    cols = std::min<int64_t>(micro.cols, depth - begin);
+      for (int64_t k = 0; k < cols; ++k) {
+        const int64_t channel = (begin + k) / taps, tap = (begin + k) % taps;
+        places.gather(reinterpret_cast<const float*>(input.data) + (group * inputs + channel) * input.stride[1], tap,
+                      lines + k * points);
+      }
+      micro.deep(lines, points, cols, points, blas::padded_cols(micro, cols),
+                 reinterpret_cast<uint32_t*>(columns + i * strip_size));
+    }
+  };
+  parallel_for(shape.groups * strips, std::max<int64_t>(1, (1 << 15) / strip_size), pack);
+
+  const int64_t strip = blas::even_rows(micro, outputs), row_strips = (outputs + strip - 1) / strip;
+  float* result = reinterpret_cast<float*>(context.result.data);
+  const auto run = [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t group = i / row_strips, row = i % row_strips * strip, rows = std::min(strip, outputs - row);
+      const float* a = grad + (group * outputs + row) * points;
+      for (int64_t j = 0; j < strips; ++j) {
+        const int64_t cols = std::min<int64_t>(micro.cols, depth - j * micro.cols);
+        micro.loose(points, a, int64_t(sizeof(float)) * points,
+                    reinterpret_cast<const uint32_t*>(columns + (group * strips + j) * strip_size),
+                    result + (group * outputs + row) * depth + j * micro.cols, depth, rows, cols, false);
+      }
+    }
+  };
+  parallel_for(shape.groups * row_strips, std::max<int64_t>(1, (1 << 17) / (strip * depth * points)), run);
+  return true;
+}
+
+}  // namespace cmodel::conv
