@@ -60,6 +60,20 @@ struct Places {
   }
 };
 
+// Are results one array, with channels behind the taps?
+bool is_channels_last(const Context& context, int64_t taps) {
+  const Shape& s = context.shape;
+  const Tensor& out = context.result;
+  if (context.job.program || out.dtype != NPU_F32) return false;
+  const int64_t size[5] = {s.groups * s.out_channels, s.in_channels, s.kernel[0], s.kernel[1], s.kernel[2]};
+  const int64_t stride[5] = {s.in_channels * taps, 1, s.kernel[1] * s.kernel[2] * s.in_channels,
+                             s.kernel[2] * s.in_channels, s.in_channels};
+  for (int d = 0; d < 5; ++d) {
+    if (size[d] > 1 && out.stride[d] != stride[d]) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool try_few_grad_weight(const Context& context, const Phase& forward, const Tensor& gradient, const Tensor& input) {
@@ -69,9 +83,11 @@ bool try_few_grad_weight(const Context& context, const Phase& forward, const Ten
   const int64_t outputs = shape.out_channels, inputs = shape.in_channels, depth = inputs * taps;
   const int64_t points = shape.batch * shape.out_size[0] * shape.out_size[1] * shape.out_size[2];
   if (context.acc_dtype != NPU_F32 || gradient.dtype != NPU_F32 || input.dtype != NPU_F32 || points == 0 ||
-      points > kMostPoints || inputs * outputs < kLeastPairs || !is_dense(context, taps)) {
+      points > kMostPoints || inputs * outputs < kLeastPairs) {
     return false;
   }
+  const bool channels_last = is_channels_last(context, taps);
+  if (!channels_last && !is_dense(context, taps)) return false;
   // The im2col matrix would cost too much beside the product; lines of a few points cost more where there is none.
   if (10 * points > (shape.out_size[2] < 4 ? 8 : 4) * outputs) return false;
   const Places places(shape, forward, gradient, input);
@@ -100,7 +116,8 @@ bool try_few_grad_weight(const Context& context, const Phase& forward, const Ten
       const int64_t group = i / strips, begin = i % strips * micro.cols,
                     cols = std::min<int64_t>(micro.cols, depth - begin);
       for (int64_t k = 0; k < cols; ++k) {
-        const int64_t channel = (begin + k) / taps, tap = (begin + k) % taps;
+        const int64_t channel = channels_last ? (begin + k) % inputs : (begin + k) / taps;
+        const int64_t tap = channels_last ? (begin + k) / inputs : (begin + k) % taps;
         places.gather(reinterpret_cast<const float*>(input.data) + (group * inputs + channel) * input.stride[1], tap,
                       lines + k * points);
       }
