@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "drivers/cmodel/conv_grad_weight.h"
+#include "drivers/cmodel/conv_line.h"
 #include "drivers/cmodel/matmul_packed.h"
 #include "drivers/cmodel/pool.h"
 
@@ -16,49 +17,31 @@ using blas::Scratch;
 
 constexpr int64_t kMostPoints = 128, kLeastPairs = 1 << 9;
 
-// Where a position lies in the gradient, and what each tap reads of the input there.
-struct Places {
-  std::vector<int64_t> gradient;  // [position]
-  std::vector<int64_t> input;     // [tap][position]
-  std::vector<int64_t> outside;   // positions that are padding, tap by tap
-  std::vector<size_t> ends;       // of each tap's
-
-  Places(const Shape& shape, const Phase& axes, const Tensor& gradient_tensor, const Tensor& input_tensor) {
-    const int64_t *size = shape.out_size, *g = gradient_tensor.stride, *s = input_tensor.stride;
-    const int64_t image = size[0] * size[1] * size[2], points = shape.batch * image;
-    for (int64_t p = 0; p < points; ++p) {
-      const int64_t z = p % image / (size[1] * size[2]), y = p / size[2] % size[1], x = p % size[2];
-      gradient.push_back(p / image * g[0] + z * g[2] + y * g[3] + x * g[4]);
-    }
-    for (const Tap& a : axes[0].taps) {
-      for (const Tap& b : axes[1].taps) {
-        for (const Tap& c : axes[2].taps) {
-          for (int64_t p = 0; p < points; ++p) {
-            const int64_t q[3] = {p % image / (size[1] * size[2]), p / size[2] % size[1], p % size[2]};
-            const Tap* taps[3] = {&a, &b, &c};
-            int64_t offset = p / image * s[0];
-            bool inside = true;
-            for (int d = 0; d < 3; ++d) {
-              const int64_t at = q[d] * axes[d].source_step + taps[d]->offset;
-              inside &= at >= 0 && at < axes[d].source_size;
-              offset += at * s[2 + d];
-            }
-            if (!inside) outside.push_back(p);
-            input.push_back(inside ? offset : 0);
+// What each tap reads at each position: [tap][position], of a line of the input; negative: padding.
+std::vector<int32_t> sources_of(const Shape& shape, const Phase& axes, const Tensor& line, int64_t pitch) {
+  const int64_t* size = shape.out_size;
+  const int64_t image = size[0] * size[1] * size[2], points = shape.batch * image;
+  std::vector<int32_t> sources;
+  for (const Tap& a : axes[0].taps) {
+    for (const Tap& b : axes[1].taps) {
+      for (const Tap& c : axes[2].taps) {
+        const Tap* taps[3] = {&a, &b, &c};
+        for (int64_t p = 0; p < pitch; ++p) {
+          const int64_t q[3] = {p % image / (size[1] * size[2]), p / size[2] % size[1], p % size[2]};
+          int64_t source = p / image * line.stride[0];
+          bool inside = p < points;
+          for (int d = 0; d < 3; ++d) {
+            const int64_t at = q[d] * axes[d].source_step + taps[d]->offset;
+            inside &= at >= 0 && at < axes[d].source_size;
+            source += at * line.stride[2 + d];
           }
-          ends.push_back(outside.size());
+          sources.push_back(inside ? int32_t(source) : -1);
         }
       }
     }
   }
-
-  void gather(const float* channel, int64_t tap, float* to) const {
-    const auto points = int64_t(gradient.size());
-    const int64_t* offset = input.data() + tap * points;
-    for (int64_t p = 0; p < points; ++p) to[p] = channel[offset[p]];
-    for (size_t i = tap > 0 ? ends[size_t(tap - 1)] : 0; i < ends[size_t(tap)]; ++i) to[outside[i]] = 0;
-  }
-};
+  return sources;
+}
 
 // Are results one array, with channels behind the taps?
 bool is_channels_last(const Context& context, int64_t taps) {
@@ -90,38 +73,45 @@ bool try_few_grad_weight(const Context& context, const Phase& forward, const Ten
   if (!channels_last && !is_dense(context, taps)) return false;
   // The im2col matrix would cost too much beside the product; lines of a few points cost more where there is none.
   if (10 * points > (shape.out_size[2] < 4 ? 8 : 4) * outputs) return false;
-  const Places places(shape, forward, gradient, input);
+  const int64_t pitch = (points + kLanes - 1) / kLanes * kLanes;
+  const Line gradient_line(shape.batch, shape.out_size, gradient), line(shape.batch, shape.in_size, input);
+  const std::vector<int32_t> sources = sources_of(shape, forward, line.dense(), pitch);
 
   // The gradient, and whether padding's zeros may be multiplied by it.
   Scratch gradient_space(sizeof(float) * size_t(shape.groups * outputs * points));
   float* grad = gradient_space.as<float>();
-  bool finite = true;
   for (int64_t o = 0; o < shape.groups * outputs; ++o) {
-    const float* from = reinterpret_cast<const float*>(gradient.data) + o * gradient.stride[1];
-    for (int64_t p = 0; p < points; ++p) {
-      grad[o * points + p] = from[places.gradient[size_t(p)]];
-      finite &= std::isfinite(grad[o * points + p]);
-    }
+    gradient_line.read(reinterpret_cast<const float*>(gradient.data) + o * gradient.stride[1], grad + o * points);
   }
-  if (!finite && !places.outside.empty()) return false;
+  const bool finite =
+      std::all_of(grad, grad + shape.groups * outputs * points, [](float value) { return std::isfinite(value); });
+  if (!finite && std::any_of(sources.begin(), sources.end(), [](int32_t at) { return at < 0; })) return false;
 
-  // The im2col matrix in strips of columns.
+  // The im2col matrix in strips of columns, from lines of the input.
+  const auto line_size = int64_t(line.space());
+  Scratch input_space(sizeof(float) * size_t(shape.groups * inputs * line_size));
+  float* channels = input_space.as<float>();
+  parallel_for(shape.groups * inputs, std::max<int64_t>(1, (1 << 14) / line_size), [&](int64_t first, int64_t last) {
+    for (int64_t c = first; c < last; ++c) {
+      line.read(reinterpret_cast<const float*>(input.data) + c * input.stride[1], channels + c * line_size);
+    }
+  });
   const int64_t strips = (depth + micro.cols - 1) / micro.cols, strip_size = points * micro.cols;
   Scratch column_space(sizeof(float) * size_t(shape.groups * strips * strip_size));
   float* columns = column_space.as<float>();
   const auto pack = [&](int64_t first, int64_t last) {
-    Scratch line_space(sizeof(float) * size_t(micro.cols * points));
-    float* lines = line_space.as<float>();
+    Scratch space(sizeof(float) * size_t(micro.cols * pitch));
+    float* lines = space.as<float>();
     for (int64_t i = first; i < last; ++i) {
       const int64_t group = i / strips, begin = i % strips * micro.cols,
                     cols = std::min<int64_t>(micro.cols, depth - begin);
       for (int64_t k = 0; k < cols; ++k) {
         const int64_t channel = channels_last ? (begin + k) % inputs : (begin + k) / taps;
         const int64_t tap = channels_last ? (begin + k) / inputs : (begin + k) % taps;
-        places.gather(reinterpret_cast<const float*>(input.data) + (group * inputs + channel) * input.stride[1], tap,
-                      lines + k * points);
+        kernels().select(channels + (group * inputs + channel) * line_size, line.size(), sources.data() + tap * pitch,
+                         pitch, lines + k * pitch);
       }
-      micro.deep(lines, points, cols, points, blas::padded_cols(micro, cols),
+      micro.deep(lines, pitch, cols, points, blas::padded_cols(micro, cols),
                  reinterpret_cast<uint32_t*>(columns + i * strip_size));
     }
   };

@@ -21,6 +21,8 @@ struct LaneSteps {
   const int32_t* taps;  // [step][lane]
 };
 
+constexpr int kSelected = 32;  // `select` reads a line in whole parts of that many
+
 struct Kernels {
   // out[y * ld + x] = sum over columns and their lines of weight[line] * in[offset + (y + line) * pitch + x], for
   // points of rows x cols; up to kColumnStep points too many are read and written in each row.
@@ -34,6 +36,9 @@ struct Kernels {
   int lanes;
   void (*channels_last)(float* out, int64_t cols, int64_t width, const float* in, int64_t step, const int64_t* offset,
                         const float* weight, int64_t taps);
+  // to[i] = line[index[i]], or 0 where that is negative, for a count that is a multiple of kLanes and indices below
+  // `size`.
+  void (*select)(const float* line, int64_t size, const int32_t* index, int64_t count, float* to);
   // c[r * ldc + lane] (+)= sum over k < count and steps of weight[r * row_step + k * k_step + taps[step][lane]] *
   // source[k * pitch + step * kLanes + lane], for at most kLaneRows rows. nullptr: lanes cannot have taps of their own.
   void (*lane_taps)(const LaneSteps& steps, int64_t count, const float* weight, int64_t row_step, int64_t k_step,

@@ -172,6 +172,25 @@ void channels_last(float* out, int64_t cols, int64_t width, const float* in, int
   for (; c < width; c += L) last_columns<1>(out + c, cols, width, in + c, step, offset, weight + c, taps);
 }
 
+void select(const float* line, [[maybe_unused]] int64_t size, const int32_t* index, int64_t count, float* to) {
+#if defined(__AVX512F__)
+  for (int64_t i = 0; i < count; i += L) {
+    const __m512i at = _mm512_loadu_si512(index + i);
+    __m512 all = _mm512_setzero_ps();
+    for (int64_t from = 0; from < size; from += kSelected) {
+      const __mmask16 here =
+          _mm512_cmplt_epu32_mask(_mm512_sub_epi32(at, _mm512_set1_epi32(int(from))), _mm512_set1_epi32(kSelected));
+      const __m512 low = _mm512_loadu_ps(line + from), high = _mm512_loadu_ps(line + from + L);
+      all = _mm512_mask_mov_ps(all, here, _mm512_permutex2var_ps(low, at, high));
+    }
+    _mm512_storeu_ps(to + i, all);
+  }
+  static_assert(kSelected == 2 * L);
+#else
+  for (int64_t i = 0; i < count; ++i) to[i] = index[i] < 0 ? 0.0f : line[index[i]];
+#endif
+}
+
 #if defined(__AVX512F__)
 template <int R>
 void lane_taps_of(const LaneSteps& steps, int64_t count, const float* weight, int64_t row_step, int64_t k_step,
@@ -215,6 +234,6 @@ constexpr decltype(Kernels::lane_taps) kLaneTapsOf = nullptr;
 
 }  // namespace
 
-extern const Kernels kernels = {all_rows, tap_sums, L, channels_last, kLaneTapsOf};
+extern const Kernels kernels = {all_rows, tap_sums, L, channels_last, select, kLaneTapsOf};
 
 }  // namespace cmodel::conv::KERNEL_ISA

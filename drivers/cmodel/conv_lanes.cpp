@@ -5,13 +5,12 @@
 #include <array>
 #include <atomic>
 #include <bit>
-#include <limits>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "drivers/cmodel/conv.h"
-#include "drivers/cmodel/conv_kernels.h"
+#include "drivers/cmodel/conv_line.h"
 #include "drivers/cmodel/matmul_kernels.h"
 #include "drivers/cmodel/pool.h"
 
@@ -113,8 +112,7 @@ class Steps {
  public:
   std::vector<LaneSteps> vectors;
   std::vector<int64_t> first;    // step of each vector
-  std::vector<int64_t> offsets;  // [step][lane], of the source
-  std::vector<int64_t> resting;  // those of lanes that have nothing to do in a step
+  std::vector<int32_t> sources;  // [step][lane]; negative: the lane has nothing to do in the step
   int64_t count = 0;
   double cost = 0;  // of a pair of channels, in cycles
 
@@ -123,16 +121,10 @@ class Steps {
       add(lanes.data() + i, std::min<size_t>(kLanes, lanes.size() - i), taps);
     }
     for (size_t v = 0; v < vectors.size(); ++v) vectors[v].taps = taps_.data() + first[v] * kLanes;
-    for (size_t i = 0; i < offsets.size(); ++i) {
-      if (offsets[i] != kResting) continue;
-      resting.push_back(int64_t(i));
-      offsets[i] = *std::find_if(offsets.begin(), offsets.end(), [](int64_t offset) { return offset != kResting; });
-    }
   }
 
  private:
   static constexpr double kShuffle = 1.4;  // a step with a tap of its own in each lane
-  static constexpr int64_t kResting = std::numeric_limits<int64_t>::min();
 
   void add(const Lane* lanes, size_t length, const std::array<int64_t, kLaneTaps>& tap_offset) {
     // Taps of most lanes have a step each, in which the other lanes rest; lanes choose among the others.
@@ -159,10 +151,10 @@ class Steps {
     first.push_back(count);
     vectors.push_back({steps, std::popcount(best), nullptr});
     taps_.resize(size_t((count + steps) * kLanes));
-    offsets.resize(taps_.size(), kResting);
+    sources.resize(taps_.size(), -1);
     const auto set = [&](int64_t step, size_t l, int tap) {
       taps_[size_t(count + step) * kLanes + l] = tap;
-      offsets[size_t(count + step) * kLanes + l] = lanes[l].source + tap_offset[size_t(tap)];
+      sources[size_t(count + step) * kLanes + l] = int32_t(lanes[l].source + tap_offset[size_t(tap)]);
     };
     int64_t step = 0;
     for (uint32_t rest = best; rest != 0; rest &= rest - 1, ++step) {
@@ -217,19 +209,20 @@ bool try_lanes(const Context& context, const std::vector<Phase>& phases, const T
   const double terms =
       double(shape.batch * terms_of(phases) * ((points + kLanes - 1) / kLanes * kLanes)) / double(points);
   if (double(sources) * terms > kMostGathered || !worthwhile(1.1 * terms / kLanes, terms)) return false;
-  const std::vector<Lane> lanes = lanes_of(shape, phases, size, source);
-  const Steps steps(lanes, tap_offsets(shape, phases, source));
+  const int64_t* source_size = weights.swapped ? shape.out_size : shape.in_size;
+  const Line line(shape.batch, source_size, source);
+  const std::vector<Lane> lanes = lanes_of(shape, phases, size, line.dense());
+  const Steps steps(lanes, tap_offsets(shape, phases, line.dense()));
   const int64_t width = int64_t(steps.vectors.size()) * kLanes, pitch = steps.count * kLanes;
   if (!worthwhile(steps.cost, double(pitch))) return false;
 
   Scratch gathered_space(sizeof(float) * size_t(shape.groups * sources * pitch));
   float* gathered = gathered_space.as<float>();
   parallel_for(shape.groups * sources, std::max<int64_t>(1, (1 << 14) / (pitch + 1)), [&](int64_t first, int64_t last) {
+    Scratch space(sizeof(float) * line.space());
     for (int64_t c = first; c < last; ++c) {
-      const float* from = reinterpret_cast<const float*>(source.data) + c * source.stride[1];
-      float* to = gathered + c * pitch;
-      for (int64_t i = 0; i < pitch; ++i) to[i] = from[steps.offsets[size_t(i)]];
-      for (const int64_t i : steps.resting) to[i] = 0;
+      line.read(reinterpret_cast<const float*>(source.data) + c * source.stride[1], space.as<float>());
+      kernel.select(space.as<float>(), line.size(), steps.sources.data(), pitch, gathered + c * pitch);
     }
   });
 
