@@ -204,8 +204,8 @@ std::vector<npu_instr> sinks_last(const std::vector<npu_instr>& in) {
 
 namespace {
 
-// Does the segment [begin, end) do nothing but fold tensors, each when it is loaded, and none by sums (which one compiled
-// loop can add up)?
+// Does the segment [begin, end) do nothing but fold tensors, each when it is loaded, and none by sums (which one
+// compiled loop can add up)?
 bool folds_tensors(const std::vector<npu_instr>& in, size_t begin, size_t end) {
   std::vector<int> loaded;
   size_t last = begin;
