@@ -268,13 +268,14 @@ def test_pooling_over_a_border_with_positions(special):
         same = {"rtol": 0, "atol": 0, "equal_nan": True}
         check(lambda x: F.max_pool2d(x, *window, return_indices=positions), image, kernels=kernels, tolerance=same)
 
-    for window in ((3, 2, 1), (2, 2, 1, 1, True), ((3, 5), (1, 3), (1, 2)), ((5, 3), 4, (2, 1), 1, True), (3, 2)):
+    for window in ((3, 2, 1), ((3, 5), (1, 3), (1, 2)), ((5, 3), 4, (2, 1), 1, True), (3, 2)):
         pooled(*window, kernels=2)  # rows that windows share, then windows
-    for window in ((2, 2), (3, 4), ((2, 5), (2, 6))):
+    for window in ((2, 2), (3, 4), ((2, 5), (2, 6)), (2, 2, 1, 1, True), ((2, 3), (4, 1), (1, 1)), ((3, 1), 2, (1, 0))):
         pooled(*window, kernels=1)
     pooled(3, 2, 1, 2, kernels=0)  # with holes: the op
     pooled((3, 5), 2, (1, 2), 1, True, kernels=2, positions=False)
     pooled(3, 3, 1, kernels=1, positions=False)
+    pooled((2, 3), (4, 2), (1, 1), kernels=1, positions=False)
 
 
 def test_gradient_of_pooling():

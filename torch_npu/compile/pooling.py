@@ -49,7 +49,7 @@ def _with_positions(lowered, left):
             size, window = list(map(int, sizes[:2])), list(map(int, sizes[2:]))
             axes = [_Axis(*parts) for parts in zip(size, window, kernel, step, _pair(padding), strict=True)]
         if not any(user.args[1] == 1 for user in V.graph.current_node.users):
-            if x.get_dtype().is_floating_point and any(axis.overlap() for axis in axes):
+            if x.get_dtype().is_floating_point and any(not axis.is_cut() for axis in axes):
                 return _maxima(x, *axes), None
             return lowered(x, kernel_size, stride, padding, dilation, ceil_mode)
         if axes and x.get_dtype() == torch.float32 and math.prod(size) < MOST_POSITION:
@@ -96,6 +96,11 @@ class _Axis:
             yield place, index, inside
 
 
+def _share_rows(vertical, horizontal):
+    """Whether the parts of rows are used more than once, and are more than one place each."""
+    return vertical.overlap() and horizontal.kernel > 1
+
+
 def _load(load, index, inside, other):
     """load(index), or `other` beyond the border."""
     return load(index) if inside is None else ops.masked(inside, lambda: load(index), other)
@@ -137,8 +142,14 @@ def _maxima(x, vertical, horizontal):
         return greatest
 
     rows = along(horizontal, x.make_loader(), lambda index: (index[:-1], index[-1], ()))
-    (parts,) = _realized(x, [*outer, vertical.size, horizontal.window], (x.get_dtype(),), rows)
-    windows = along(vertical, parts.make_loader(), lambda index: (index[:-2], index[-2], index[-1:]))
+
+    def part(index):
+        return rows(index)[0]
+
+    if _share_rows(vertical, horizontal):
+        (parts,) = _realized(x, [*outer, vertical.size, horizontal.window], (x.get_dtype(),), rows)
+        part = parts.make_loader()
+    windows = along(vertical, part, lambda index: (index[:-2], index[-2], index[-1:]))
     return _realized(x, [*outer, vertical.window, horizontal.window], (x.get_dtype(),), windows)[0]
 
 
@@ -163,8 +174,8 @@ def _pool(x, vertical, horizontal):
     def place(index):
         return of_row(index)[1]
 
-    if not (vertical.is_cut() and horizontal.is_cut()):
-        # Windows share rows: their parts are computed once, and the border of each axis is a mask of its own.
+    if _share_rows(vertical, horizontal):
+        # Their parts are computed once, and the border of each axis is a mask of its own.
         parts = _realized(x, [*outer, height, horizontal.window], (torch.float32, torch.float32), of_row)
         value, place = (p.make_loader() for p in parts)
 
