@@ -71,7 +71,8 @@ static std::shared_ptr<Plan> best_plan(const npu::Program& program) {
   const int before = passes(*plan), gain = before - passes(*compiled);
   const bool norm =
       std::any_of(plan->ops.begin(), plan->ops.end(), [](const Op& op) { return op.step == Step::kNormalize; });
-  if (before > 1 && gain > (norm && takes_roots(ordered, *compiled) ? 4 : 0)) return compiled;
+  if (before > 1 && gain > (norm ? 4 : 0)) return compiled;
+  plan->dense_loops = before > 1 && gain > 0 && !takes_roots(ordered, *compiled);
   // bf16 and f16 have to be converted anyway, which a loop does on the way.
   plan->narrow = std::make_shared<const Program>(Program{npu::Program{}, std::move(compiled)});
   return plan;
@@ -85,16 +86,19 @@ std::shared_ptr<const Plan> make_plan(const npu::Program& program) {
   return plan;
 }
 
-// The plan for operands of these types.
+// The plan for operands of these types and strides.
 static const Program* typed(const Job& job) {
   const Plan& plan = *job.program->plan;
   if (!plan.narrow) return job.program;
+  bool dense = plan.dense_loops;
   for (const View& view : plan.views) {
     if (view.kind != View::kOperand) continue;
     const int dtype = job.operands[view.number].dtype;
     if (dtype == NPU_BF16 || dtype == NPU_F16) return plan.narrow.get();
+    const int64_t stride = job.operands[view.number].stride[job.command.rank - 1];
+    dense &= stride == 0 || stride == 1;
   }
-  return job.program;
+  return dense ? plan.narrow.get() : job.program;
 }
 
 const Job& with_plan(const Job& job, Job& own) {

@@ -127,6 +127,7 @@ struct Plan {
   std::vector<uint64_t> consts;
   // The same program with compiled loops, for commands with bf16 or f16 operands; null: this plan serves them as well.
   std::shared_ptr<const Program> narrow;
+  bool dense_loops = false;                     // that one also for rows that lie dense in memory
   std::shared_ptr<const Lifted> lifted;         // null: there is nothing to lift
   std::shared_ptr<const ByChannel> by_channel;  // of epilogues
 };
