@@ -257,6 +257,26 @@ def test_a_tensor_that_only_a_mutation_reads_gives_no_place():
     torch.testing.assert_close(ours.cpu(), y)
 
 
+def test_what_a_kernel_overwrites_is_read_before():
+    def step(a, b, c, low, scale, high):
+        top = b.amax((-2, -1), keepdim=True)
+        wave, above = torch.sin(b * scale), b + top
+        low.copy_(low * 0.5 - top)
+        ratio = high / (low.abs() + 1)
+        b.mul_(0.5).add_((above - (ratio.abs() + 0.5).rsqrt()) * 0.5)
+        mean, other = b.mean((-2, -1), keepdim=True), a.mean((-2, -1), keepdim=True)
+        c.mul_(0.5).add_((wave - other) * 0.5)
+        high.copy_(torch.where(mean > 0, high * 0.5, high * 0.25))
+        return torch.where(ratio > 0, c, c * 0.5) * 1, mean * 1
+
+    inputs = [torch.randn(3, 4, 16, 8) for _ in range(3)] + [torch.randn(3, 4, 1, 1) for _ in range(3)]
+    ours = [t.npu() for t in inputs]
+    results = torch.compile(step)(*ours)
+    expected = step(*inputs)
+    for got, wanted in zip((*results, *ours), (*expected, *inputs), strict=True):
+        torch.testing.assert_close(got.cpu(), wanted)
+
+
 @pytest.mark.parametrize("special", [None, float("nan"), float("-inf")])
 def test_pooling_over_a_border_with_positions(special):
     image = torch.randn(2, 3, 9, 13)

@@ -173,7 +173,7 @@ class NpuKernel(SIMDKernel):
         seen = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
         op, args = ("load", []) if rest == 0 else ("load_at", [self._compute(rest)])
         loaded = self.builder.emit(op, args, imm=imm, type=type, dtype=seen, mask=self._load_mask)
-        loaded.source, loaded.argument = name, argument
+        loaded.source, loaded.argument, loaded.memory = name, argument, _mutated(name)
         return loaded
 
     def load_seed(self, name: str, offset) -> Value:
@@ -200,7 +200,7 @@ class NpuKernel(SIMDKernel):
             )
         else:
             raise Unsupported(f"a store with mode {mode}")
-        stored.buffer, stored.argument = name, argument
+        stored.buffer, stored.argument, stored.memory = name, argument, _mutated(name)
         stored.exact = STORAGE[dtype] == value.type
 
     def check_bounds(self, expr, size, lower, upper) -> None:
@@ -356,6 +356,12 @@ class NpuKernel(SIMDKernel):
 
     def call_kernel(self, name: str, node=None, deallocate_ws=True) -> None:
         V.graph.wrapper_code.call_kernel(name, self.tensors, self.numbers.values())
+
+
+def _mutated(name: str) -> str | None:
+    """The name of the tensor that this buffer overwrites, or that others overwrite."""
+    real = V.graph.scheduler.mutation_real_name if V.graph.scheduler is not None else {}
+    return real.get(name) or (name if name in real.values() else None)
 
 
 def _kind(segments: list[Segment]) -> str:

@@ -80,12 +80,12 @@ def _two_passes(fold: Value, store: Value, segment: Segment, count: int, replace
 def once_per_row(segments: list[Segment], is_of_row: Callable[[Value], bool]) -> list[Segment]:
     """Values that an each segment computes of folds, of rows and of nothing else become values of the row, in a segment
     before it. `is_of_row`: of a load, whether it is the same for all points of a row."""
-    stored = {v.argument for s in segments for v in s.values if v.op in _WRITES}
+    stored = {v.place() for s in segments for v in s.values if v.op in _WRITES}
     out: list[Segment] = []
     for segment in segments:
         moved = []
         if segment.kind == "each" and out:
-            moved = _of_row(segment, lambda v: v.argument not in stored and v.mask is None and is_of_row(v))
+            moved = _of_row(segment, lambda v: v.place() not in stored and v.mask is None and is_of_row(v))
         if moved:
             if out[-1].kind != "row":
                 out.append(Segment("row"))
@@ -188,7 +188,7 @@ def _conflicts(first: Segment, second: Segment) -> list[tuple[Value, Value]]:
         (a, b)
         for a in accesses[0]
         for b in accesses[1]
-        if a.argument == b.argument and (a.op in _WRITES or b.op in _WRITES)
+        if a.place() == b.place() and (a.op in _WRITES or b.op in _WRITES)
     ]
 
 

@@ -83,7 +83,12 @@ class Value(CSEVariable):
         self.buffer = None  # of a store: the buffer's name, which fusion may remove later
         self.source = None  # of a load: the same
         self.argument = None  # of both: the kernel's name for the tensor
+        self.memory = None  # of both, where the tensor has several names: one that all of them share
         self.exact = False  # of a store: the tensor holds the value as it is, not narrowed
+
+    def place(self) -> str:
+        """The tensor, whatever the kernel calls it."""
+        return self.memory or self.argument
 
     def inputs(self) -> list["Value"]:
         return [*self.args, *([self.mask] if self.mask is not None else [])]
