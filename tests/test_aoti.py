@@ -237,7 +237,7 @@ def test_a_program_in_cpp(packaged, tmp_path):
     torch.testing.assert_close(scores, expected, rtol=1e-5, atol=1e-5)
     refused = subprocess.run([tmp_path / "run_package", path, "65"], capture_output=True, text=True)
     assert refused.returncode == 1 and "expected a size of at most 64" in refused.stderr
-    for arguments, status in (((tmp_path / "nowhere.pt2", "3"), 1), ((path, "many"), 2)):
+    for arguments, status in (((tmp_path / "nowhere.pt2", "3"), 1), ((path, "3x"), 2)):
         refused = subprocess.run([tmp_path / "run_package", *arguments], capture_output=True, text=True)
         assert refused.returncode == status and refused.stderr and "frame #" not in refused.stderr
 

@@ -9,9 +9,12 @@
 #include <exception>
 
 int main(int argc, char** argv) {
-  const int64_t batch = argc == 3 ? std::atoll(argv[2]) : 0;
-  if (batch < 1) {
-    std::fprintf(stderr, "expected a package and a batch size, got %s\n", argc == 3 ? argv[2] : "other arguments");
+  char* end = nullptr;
+  const int64_t batch = argc == 3 ? std::strtoll(argv[2], &end, 10) : 0;
+  if (batch < 1 || *end != 0) {
+    std::fprintf(stderr, "expected a package and a batch size, got");
+    for (int i = 1; i < argc; ++i) std::fprintf(stderr, " %s", argv[i]);
+    std::fprintf(stderr, "%s\n", argc == 1 ? " nothing" : "");
     return 2;
   }
   try {

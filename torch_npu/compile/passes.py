@@ -4,8 +4,8 @@ Inductor ends a loop wherever one reduction follows another, so the gradient of 
 which neither needs the other, and what is made of them in two steps by way of a buffer. An each segment that needs
 nothing of what lies between joins an earlier one, and what that one has stored at a point is not loaded again there.
 Moments of what a loop computes and stores are two sums, since loops add up in registers. What is the same for all
-points of a row is computed once for the row. Buffers between the loops of
-one kernel take each other's place where they can, so that a chain of norms walks over one tensor and not over five."""
+points of a row is computed once for the row. Buffers between the loops of one kernel take each other's place where they
+can, so that a chain of norms walks over one tensor and not over five."""
 
 import itertools
 from collections.abc import Callable
@@ -80,12 +80,12 @@ def _two_passes(fold: Value, store: Value, segment: Segment, count: int, replace
 def once_per_row(segments: list[Segment], is_of_row: Callable[[Value], bool]) -> list[Segment]:
     """Values that an each segment computes of folds, of rows and of nothing else become values of the row, in a segment
     before it. `is_of_row`: of a load, whether it is the same for all points of a row."""
-    stored = {v.place() for s in segments for v in s.values if v.op in _WRITES}
+    stored = {name for s in segments for v in s.values if v.op in _WRITES for name in v.tensors()}
     out: list[Segment] = []
     for segment in segments:
         moved = []
         if segment.kind == "each" and out:
-            moved = _of_row(segment, lambda v: v.place() not in stored and v.mask is None and is_of_row(v))
+            moved = _of_row(segment, lambda v: stored.isdisjoint(v.tensors()) and v.mask is None and is_of_row(v))
         if moved:
             if out[-1].kind != "row":
                 out.append(Segment("row"))
@@ -101,7 +101,7 @@ def _of_row(segment: Segment, is_of_row: Callable[[Value], bool]) -> list[Value]
         if value.op in _CONSTANTS or (value.op == "load" and is_of_row(value)):
             same.add(value)
         elif value.args and not value.effect and value.op not in _OF_POINTS:
-            if all(a in same or a not in own for a in value.inputs()):
+            if all(a in same or (a not in own and a.op != "scan") for a in value.inputs()):
                 same.add(value)
                 computed.append(value)
     needed = {a for v in computed for a in v.args if a in own and a.op == "load"}
@@ -188,7 +188,7 @@ def _conflicts(first: Segment, second: Segment) -> list[tuple[Value, Value]]:
         (a, b)
         for a in accesses[0]
         for b in accesses[1]
-        if a.place() == b.place() and (a.op in _WRITES or b.op in _WRITES)
+        if (a.op in _WRITES or b.op in _WRITES) and not a.tensors().isdisjoint(b.tensors())
     ]
 
 
@@ -200,14 +200,19 @@ def _in_order(a: Value, b: Value) -> bool:
     return b.op == "store" or (a.exact and a.mask is None and b.mask is None)
 
 
+def _is_of(tensors: set[str] | None, store: Value) -> bool:
+    """Whether what is known by these names may be what the store overwrites."""
+    return tensors is None or not tensors.isdisjoint(store.tensors())
+
+
 def _join(into: Segment, segment: Segment, replaced: dict[Value, Value]) -> None:
     known: dict[tuple, Value] = {}
     own = set(segment.values)
-    arguments = {v.imm: v.argument for v in (*into.values, *segment.values) if v.op == "load"}
+    tensors = {v.imm: v.tensors() for v in (*into.values, *segment.values) if v.op == "load"}
     for value in (*into.values, *segment.values):
         _rename(value, replaced)
         if value.op == "store":
-            for key in [k for k in known if k[0] in _READS and arguments.get(k[2]) in (None, value.argument)]:
+            for key in [k for k in known if k[0] in _READS and _is_of(tensors.get(k[2]), value)]:
                 del known[key]
             if value.exact and value.mask is None:
                 known["load", (), value.imm, value.args[0].type, None] = value.args[0]

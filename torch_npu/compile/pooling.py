@@ -52,7 +52,7 @@ def _with_positions(lowered, left):
             if x.get_dtype().is_floating_point and any(not axis.is_cut() for axis in axes):
                 return _maxima(x, *axes), None
             return lowered(x, kernel_size, stride, padding, dilation, ceil_mode)
-        if axes and x.get_dtype() == torch.float32 and math.prod(size) < MOST_POSITION:
+        if axes and x.get_dtype() == torch.float32 and (size[0] + kernel[0]) * size[1] < MOST_POSITION:
             return _pool(x, *axes)
         return left(x, kernel, _pair(stride) if stride else [], _pair(padding), _pair(dilation), ceil_mode)
 

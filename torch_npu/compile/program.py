@@ -86,9 +86,9 @@ class Value(CSEVariable):
         self.memory = None  # of both, where the tensor has several names: one that all of them share
         self.exact = False  # of a store: the tensor holds the value as it is, not narrowed
 
-    def place(self) -> str:
-        """The tensor, whatever the kernel calls it."""
-        return self.memory or self.argument
+    def tensors(self) -> set[str]:
+        """Names of the tensor that is loaded or stored; two that share one are the same."""
+        return {self.argument, self.memory} - {None}
 
     def inputs(self) -> list["Value"]:
         return [*self.args, *([self.mask] if self.mask is not None else [])]
