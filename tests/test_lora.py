@@ -73,7 +73,8 @@ def test_trainer_has_the_losses_of_the_loop(lora, tmp_path):
 def test_halves_learn_without_fallback(lora, tmp_path):
     for dtype in ("bfloat16", "float16"):
         torch_npu.fallback.reset()
-        run(lora, tmp_path / dtype, "--steps", "20", "--dtype", dtype)
+        # What is learned is this project's documentation: steps enough for any state of it.
+        run(lora, tmp_path / dtype, "--steps", "40", "--lr", "0.01", "--dtype", dtype)
         assert torch_npu.fallback.report() == {}
 
 
