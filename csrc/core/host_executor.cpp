@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <stdexcept>
@@ -106,12 +107,12 @@ class SecondDriver {
     Copies(SecondDriver& owner, std::vector<HostImage>& images) : owner(owner), images(images) {}
     ~Copies() {
       owner.api_->stream_synchronize(owner.stream_);  // after a failure copies may still be under way
-      for (const npu_addr a : addr) owner.api_->memory_free(owner.device_, a);
+      for (size_t k = 0; k < addr.size(); ++k) owner.give_back(images[k].size, addr[k]);
     }
     npu_status bring() {
       for (const HostImage& image : images) {
         npu_addr a = 0;
-        npu_status status = owner.api_->memory_alloc(owner.device_, image.size, &a);
+        npu_status status = owner.take(image.size, &a);
         if (status != NPU_OK) return status;
         addr.push_back(a);
         status = owner.api_->copy_to_device(owner.stream_, a, image.bytes.get(), image.size, 0);
@@ -132,6 +133,29 @@ class SecondDriver {
     std::vector<npu_addr> addr;
   };
 
+  // Memory that was given back serves the next command: fresh pages cost more than the copies.
+  npu_status take(uint64_t size, npu_addr* addr) {
+    const auto found = spare_.find(size);
+    if (found == spare_.end()) return api_->memory_alloc(device_, size, addr);
+    *addr = found->second;
+    spare_.erase(found);
+    spare_bytes_ -= size;
+    return NPU_OK;
+  }
+  void give_back(uint64_t size, npu_addr addr) {
+    spare_.emplace(size, addr);
+    spare_bytes_ += size;
+    while (spare_bytes_ > kMostSpare) {
+      const auto largest = std::prev(spare_.end());
+      api_->memory_free(device_, largest->second);
+      spare_bytes_ -= largest->first;
+      spare_.erase(largest);
+    }
+  }
+
+  static constexpr uint64_t kMostSpare = uint64_t{1} << 28;
+  std::multimap<uint64_t, npu_addr> spare_;  // by size
+  uint64_t spare_bytes_ = 0;
   const npu_driver* api_;
   npu_device* device_;
   npu_stream* stream_;
