@@ -309,8 +309,7 @@ void CompiledKernel::run_on_host(const npu_command& command, const at::Tensor* c
     const npu_addr begin = address_of(tensor.storage().data());
     if (std::any_of(images.begin(), images.end(), [&](const HostImage& image) { return image.begin == begin; }))
       continue;
-    HostImage& image =
-        images.emplace_back(HostImage{begin, size, std::unique_ptr<char[]>(new char[size])});  // filled by the read
+    HostImage& image = images.emplace_back(HostImage{begin, size, take_host_memory(size)});
     read_bytes(device, image.bytes.get(), begin, size);
   }
   const npu_program_desc desc = program_ ? program_->program.desc() : npu_program_desc{};
@@ -321,6 +320,7 @@ void CompiledKernel::run_on_host(const npu_command& command, const at::Tensor* c
   for (const HostImage& image : images) {
     if (image.written) write_bytes(device, image.begin, image.bytes.get(), image.size);
   }
+  give_back_host_memory(images);
 }
 
 std::string check_program(const std::string& text) {

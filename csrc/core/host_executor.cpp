@@ -15,6 +15,19 @@
 namespace torch_npu {
 namespace {
 
+constexpr uint64_t kMostSpare = uint64_t{1} << 28;  // bytes, on either side
+
+struct SpareMemory {
+  std::mutex mutex;
+  std::multimap<uint64_t, std::unique_ptr<char[]>> blocks;  // by size
+  uint64_t bytes = 0;
+};
+
+SpareMemory& spare_memory() {
+  static auto* spare = new SpareMemory;
+  return *spare;
+}
+
 HostImage* image_of(std::vector<HostImage>& images, npu_addr addr, uint64_t size) {
   for (HostImage& image : images)
     if (addr >= image.begin && addr - image.begin + size <= image.size) return &image;
@@ -153,7 +166,6 @@ class SecondDriver {
     }
   }
 
-  static constexpr uint64_t kMostSpare = uint64_t{1} << 28;
   std::multimap<uint64_t, npu_addr> spare_;  // by size
   uint64_t spare_bytes_ = 0;
   const npu_driver* api_;
@@ -164,6 +176,29 @@ class SecondDriver {
 };
 
 }  // namespace
+
+std::unique_ptr<char[]> take_host_memory(uint64_t size) {
+  SpareMemory& spare = spare_memory();
+  {
+    std::lock_guard lock(spare.mutex);
+    if (const auto found = spare.blocks.find(size); found != spare.blocks.end()) {
+      spare.bytes -= size;
+      return std::move(spare.blocks.extract(found).mapped());
+    }
+  }
+  return std::unique_ptr<char[]>(new char[size]);
+}
+
+void give_back_host_memory(std::vector<HostImage>& images) {
+  SpareMemory& spare = spare_memory();
+  std::lock_guard lock(spare.mutex);
+  for (HostImage& image : images) {
+    if (spare.bytes + image.size > kMostSpare) continue;
+    spare.bytes += image.size;
+    spare.blocks.emplace(image.size, std::move(image.bytes));
+  }
+  images.clear();
+}
 
 npu_status run_on_host(const npu_command& command, const npu_program_desc* program, std::vector<HostImage>& images,
                        std::string* error) {

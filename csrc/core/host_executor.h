@@ -17,6 +17,10 @@ struct HostImage {
   bool written = false;  // set by run_on_host
 };
 
+// Memory for images. What is given back serves the next command, since fresh pages cost more than the copies.
+std::unique_ptr<char[]> take_host_memory(uint64_t size);  // not initialised
+void give_back_host_memory(std::vector<HostImage>& images);
+
 // `program` (null: none) stays where it is for the life of the process. On failure `*error` says why.
 npu_status run_on_host(const npu_command& command, const npu_program_desc* program, std::vector<HostImage>& images,
                        std::string* error);
