@@ -77,6 +77,11 @@ try:
 except IndexError as error:
     print("out of bounds" in str(error))
 torch.testing.assert_close([t.cpu() for t in f(x.npu(), w.npu(), i.npu())], list(f(x, w, i)))
+# The operand begins before its tensor, and what lies there may be another's.
+image = torch.randn(2, 3, 9, 9)
+pool = torch.compile(lambda x: torch.nn.functional.max_pool2d(x, 3, 2, 1, return_indices=True))
+for copy in [image.npu() for _ in range(3)]:
+    torch.testing.assert_close([t.cpu() for t in pool(copy)], list(pool(image)))
 print(any(name.startswith("compiled::") for name in torch_npu.fallback.report()))
 with open("/proc/self/maps") as maps:
     print("libnpu_cmodel" in maps.read())

@@ -300,6 +300,7 @@ void CompiledKernel::run_on_host(const npu_command& command, const at::Tensor* c
   fallback::note(std::string("compiled::") + command.label);
   const debug::FallbackScope logged(command.label);
   std::vector<HostImage> images;
+  std::vector<size_t> image_of(tensors_, SIZE_MAX), owner;
   c10::DeviceIndex device = -1;
   for (int k = 0; k < tensors_; ++k) {
     const at::Tensor& tensor = *tensors[k];
@@ -307,14 +308,16 @@ void CompiledKernel::run_on_host(const npu_command& command, const at::Tensor* c
     if (!tensor.is_privateuseone() || size == 0) continue;
     device = tensor.device().index();
     const npu_addr begin = address_of(tensor.storage().data());
-    if (std::any_of(images.begin(), images.end(), [&](const HostImage& image) { return image.begin == begin; }))
-      continue;
+    const auto same = [&](const HostImage& image) { return image.begin == begin; };
+    image_of[k] = static_cast<size_t>(std::find_if(images.begin(), images.end(), same) - images.begin());
+    if (image_of[k] < images.size()) continue;
     HostImage& image = images.emplace_back(HostImage{begin, size, take_host_memory(size)});
     read_bytes(device, image.bytes.get(), begin, size);
   }
   const npu_program_desc desc = program_ ? program_->program.desc() : npu_program_desc{};
   std::string error;
-  const npu_status status = torch_npu::run_on_host(command, program_ ? &desc : nullptr, images, &error);
+  for (uint32_t k = 0; k < command.operand_count; ++k) owner.push_back(image_of[operand_tensors_[k]]);
+  const npu_status status = torch_npu::run_on_host(command, program_ ? &desc : nullptr, images, owner, &error);
   TORCH_CHECK_INDEX(status != NPU_ERROR_INDEX, command.label, ": ", error);
   TORCH_CHECK(status == NPU_OK, command.label, ": ", error);
   for (const HostImage& image : images) {

@@ -43,7 +43,7 @@ class SecondDriver {
   }
 
   npu_status run(const npu_command& command, const npu_program_desc* program, std::vector<HostImage>& images,
-                 std::string* error) {
+                 const std::vector<size_t>& owner, std::string* error) {
     std::lock_guard lock(mutex_);
     npu_command here = command;
     if (program) {
@@ -54,17 +54,16 @@ class SecondDriver {
     npu_status status = copies.bring();
     if (status != NPU_OK) return fail(status, error);
     std::vector<npu_operand> operands(command.operands, command.operands + command.operand_count);
-    for (npu_operand& operand : operands) {
-      if (operand.flags & NPU_OPERAND_IMMEDIATE) continue;
-      const HostImage* image = image_of(images, operand.addr, 1);
-      if (!image) return NPU_UNSUPPORTED;
-      operand.addr += copies.addr[static_cast<size_t>(image - images.data())] - image->begin;
+    for (size_t k = 0; k < operands.size(); ++k) {
+      if (operands[k].flags & NPU_OPERAND_IMMEDIATE) continue;
+      if (owner[k] >= images.size()) return NPU_UNSUPPORTED;
+      operands[k].addr += copies.addr[owner[k]] - images[owner[k]].begin;
     }
     here.operands = operands.data();
     status = api_->submit(stream_, &here);
     if (status == NPU_OK) status = api_->stream_synchronize(stream_);
     if (status != NPU_OK) return fail(status, error);
-    mark_written(command, program, images);
+    mark_written(command, program, images, owner);
     status = copies.take_back();
     return status == NPU_OK ? status : fail(status, error);
   }
@@ -103,11 +102,9 @@ class SecondDriver {
     return at->second;
   }
 
-  static void mark_written(const npu_command& command, const npu_program_desc* program,
-                           std::vector<HostImage>& images) {
-    const auto mark = [&](uint32_t operand) {
-      if (HostImage* image = image_of(images, command.operands[operand].addr, 1)) image->written = true;
-    };
+  static void mark_written(const npu_command& command, const npu_program_desc* program, std::vector<HostImage>& images,
+                           const std::vector<size_t>& owner) {
+    const auto mark = [&](uint32_t operand) { images[owner[operand]].written = true; };
     if (!program) return mark(command.kind == NPU_MATMUL || command.kind == NPU_CONV ? 2 : 0);
     for (uint32_t k = 0; k < program->instr_count; ++k) {
       const npu_instr& in = program->instrs[k];
@@ -201,12 +198,12 @@ void give_back_host_memory(std::vector<HostImage>& images) {
 }
 
 npu_status run_on_host(const npu_command& command, const npu_program_desc* program, std::vector<HostImage>& images,
-                       std::string* error) {
+                       const std::vector<size_t>& owner, std::string* error) {
   npu_command plain = command;
   plain.program = nullptr;
   plain.choice = 0;  // was the other driver's
   if (SecondDriver* driver = SecondDriver::get()) {
-    const npu_status status = driver->run(plain, program, images, error);
+    const npu_status status = driver->run(plain, program, images, owner, error);
     if (status != NPU_UNSUPPORTED && status != NPU_ERROR_MEMORY) return status;
   }
   const auto translate = [&](npu_addr addr, uint64_t size, bool write) -> void* {

@@ -21,8 +21,9 @@ struct HostImage {
 std::unique_ptr<char[]> take_host_memory(uint64_t size);  // not initialised
 void give_back_host_memory(std::vector<HostImage>& images);
 
+// `owner` has the number of the image for each operand, whose address may lie before it where masks leave that out.
 // `program` (null: none) stays where it is for the life of the process. On failure `*error` says why.
 npu_status run_on_host(const npu_command& command, const npu_program_desc* program, std::vector<HostImage>& images,
-                       std::string* error);
+                       const std::vector<size_t>& owner, std::string* error);
 
 }  // namespace torch_npu
