@@ -277,41 +277,6 @@ def test_what_a_kernel_overwrites_is_read_before():
         torch.testing.assert_close(got.cpu(), wanted)
 
 
-@pytest.mark.parametrize("special", [None, float("nan"), float("-inf")])
-def test_pooling_over_a_border_with_positions(special):
-    image = torch.randn(2, 3, 9, 13)
-    if special is not None:
-        image[:, 1] = float("-inf")
-        image[0, image[0] > 0.5] = special
-
-    def pooled(*window, kernels, positions=True):
-        same = {"rtol": 0, "atol": 0, "equal_nan": True}
-        check(lambda x: F.max_pool2d(x, *window, return_indices=positions), image, kernels=kernels, tolerance=same)
-
-    for window in ((3, 2, 1), ((3, 5), (1, 3), (1, 2)), ((5, 3), 4, (2, 1), 1, True), (3, 2)):
-        pooled(*window, kernels=2)  # rows that windows share, then windows
-    for window in ((2, 2), (3, 4), ((2, 5), (2, 6)), (2, 2, 1, 1, True), ((2, 3), (4, 1), (1, 1)), ((3, 1), 2, (1, 0))):
-        pooled(*window, kernels=1)
-    pooled(3, 2, 1, 2, kernels=0)  # with holes: the op
-    pooled((3, 5), 2, (1, 2), 1, True, kernels=2, positions=False)
-    pooled(3, 3, 1, kernels=1, positions=False)
-    pooled((2, 3), (4, 2), (1, 1), kernels=1, positions=False)
-
-
-def test_gradient_of_pooling():
-    image = torch.randn(2, 3, 9, 9)
-
-    def gradient(pad):
-        x = image.npu().requires_grad_()
-        answer = torch.compile(lambda x: F.max_pool2d(x, 3, 2, pad))(x).square().sum()
-        return torch.autograd.grad(answer, x)[0].cpu()
-
-    for pad in (0, 1):
-        x = image.clone().requires_grad_()
-        (expected,) = torch.autograd.grad(F.max_pool2d(x, 3, 2, pad).square().sum(), x)
-        torch.testing.assert_close(gradient(pad), expected)
-
-
 def layers_and_code(*modules):
     """The code of the forward and the backward pass of `modules`."""
     model, x = torch.nn.Sequential(*modules).npu(), torch.randn(24, 48).npu().requires_grad_()
@@ -524,17 +489,6 @@ def test_second_process_compiles_nothing(python, tmp_path):
     assert python(CACHED, timeout=300, TORCHINDUCTOR_CACHE_DIR=str(tmp_path)).lines()[-1] == "0 2"
 
 
-@pytest.mark.parametrize("pool, dims", [(F.avg_pool1d, 1), (F.avg_pool2d, 2), (F.avg_pool3d, 3)])
-def test_gradient_of_averages_whose_windows_reach_beyond_the_padding(pool, dims):
-    options = {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}
-    for size, padded in ((6, True), (7, True), (6, False)):
-        x = torch.randn(2, 3, *(size,) * dims, requires_grad=True)
-        (expected,) = torch.autograd.grad(pool(x, **options, count_include_pad=padded).square().sum(), x)
-        given = x.detach().npu().requires_grad_()
-        answer = torch.compile(lambda t, padded=padded: pool(t, **options, count_include_pad=padded))(given)
-        torch.testing.assert_close(torch.autograd.grad(answer.square().sum(), given)[0].cpu(), expected)
-
-
 def test_questions_about_the_device_are_constants_of_a_graph():
     def asked(x):
         if torch.npu.is_available() and torch.npu.is_initialized():
@@ -579,17 +533,6 @@ def test_explain_says_what_runs_and_what_breaks_a_graph():
     assert found.graphs == 2 and re.search(r"\(.*test_compile\.py:\d+\)$", why), why
     assert found.compiled.total_bytes == 4 * (8 * 16 + 32 * 16 + 8 * 32) + 4 * (2 * 8 * 32)
     assert "eager:     5 commands" in str(found) and "aten::gelu" in str(found)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-@pytest.mark.parametrize("kernel, dynamic", [(2, None), (2, True), (9, None)])
-def test_gradient_of_pooling_without_a_stride(dtype, kernel, dynamic):
-    torch._dynamo.reset()
-    x = torch.randn(2, 3, 18, 18, dtype=dtype, requires_grad=True)
-    torch.nn.functional.max_pool2d(x, kernel).square().sum().backward()
-    given = x.detach().npu().requires_grad_()
-    torch.compile(lambda t: torch.nn.functional.max_pool2d(t, kernel).square().sum(), dynamic=dynamic)(given).backward()
-    torch.testing.assert_close(given.grad.cpu(), x.grad)
 
 
 def test_sizes_that_are_quotients():

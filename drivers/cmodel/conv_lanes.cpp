@@ -184,109 +184,169 @@ bool has_dense_taps(const Shape& shape, const Tensor& weight) {
   return true;
 }
 
-}  // namespace
-
-bool try_lanes(const Context& context, const std::vector<Phase>& phases, const Tensor& source, const Weights& weights) {
+struct Problem {
+  const Context& context;
+  const Tensor& source;
+  const Weights& weights;
   const Shape& shape = context.shape;
-  const Kernels& kernel = kernels();
-  const int64_t taps = shape.kernel[0] * shape.kernel[1] * shape.kernel[2];
-  const int64_t sources = weights.swapped ? shape.out_channels : shape.in_channels;
-  const int64_t results = weights.swapped ? shape.in_channels : shape.out_channels;
-  const int64_t* size = weights.swapped ? shape.in_size : shape.out_size;
-  const int64_t plane = size[1] * size[2], points = shape.batch * size[0] * plane;
-  if (!kernel.lane_taps || taps > kLaneTaps || context.acc_dtype != NPU_F32 || source.dtype != NPU_F32 ||
-      weights.tensor.dtype != NPU_F32 || !has_dense_taps(shape, weights.tensor)) {
-    return false;
-  }
-  if (sources * results < kLeastPairs || points > kMostPoints) return false;
-
-  // Cycles of a pair of channels, here and where weights are packed: at best, which is known at once, and as it is.
-  const auto worthwhile = [&](double cost, double gathered) {
-    const double here = cost + 1.2 * gathered / double(results) + 2.0 * double(points) / double(sources);
-    const double packed = double(taps) * (1 + double(points) / double(kLanes * int64_t(phases.size())));
-    return here < packed * (phases.size() > 1 ? 1.4 : 0.85);
-  };
-  const double terms =
-      double(shape.batch * terms_of(phases) * ((points + kLanes - 1) / kLanes * kLanes)) / double(points);
-  if (double(sources) * terms > kMostGathered || !worthwhile(1.1 * terms / kLanes, terms)) return false;
+  int64_t taps = shape.kernel[0] * shape.kernel[1] * shape.kernel[2];
+  int64_t sources = weights.swapped ? shape.out_channels : shape.in_channels;  // channels
+  int64_t results = weights.swapped ? shape.in_channels : shape.out_channels;
   const int64_t* source_size = weights.swapped ? shape.out_size : shape.in_size;
-  const Line line(shape.batch, source_size, source);
-  const std::vector<Lane> lanes = lanes_of(shape, phases, size, line.dense());
-  const Steps steps(lanes, tap_offsets(shape, phases, line.dense()));
-  const int64_t width = int64_t(steps.vectors.size()) * kLanes, pitch = steps.count * kLanes;
-  if (!worthwhile(steps.cost, double(pitch))) return false;
+  const int64_t* size = weights.swapped ? shape.in_size : shape.out_size;
+  int64_t plane = size[1] * size[2];
+  int64_t points = shape.batch * size[0] * plane;
 
-  Scratch gathered_space(sizeof(float) * size_t(shape.groups * sources * pitch));
-  float* gathered = gathered_space.as<float>();
-  parallel_for(shape.groups * sources, std::max<int64_t>(1, (1 << 14) / (pitch + 1)), [&](int64_t first, int64_t last) {
-    Scratch space(sizeof(float) * line.space());
-    for (int64_t c = first; c < last; ++c) {
-      line.read(reinterpret_cast<const float*>(source.data) + c * source.stride[1], space.as<float>());
-      kernel.select(space.as<float>(), line.size(), steps.sources.data(), pitch, gathered + c * pitch);
-    }
-  });
+  bool fits() const {
+    return kernels().lane_taps && taps <= kLaneTaps && context.acc_dtype == NPU_F32 && source.dtype == NPU_F32 &&
+           weights.tensor.dtype == NPU_F32 && has_dense_taps(shape, weights.tensor) &&
+           sources * results >= kLeastPairs && points <= kMostPoints;
+  }
 
-  // A few lines of memory at a time: those of some results from end to end, or of some sources for all results.
-  const int64_t row_step = weights.result_stride(), k_step = weights.source_stride();
-  const bool by_rows = row_step >= k_step;
-  const int64_t block = by_rows ? std::clamp<int64_t>((4 << 10) / (pitch + 1), 8, 64) : taps < 4 ? 64 : 8;
-  const int threads = pool_threads();
-  int64_t shares = 1;  // of the results
-  while (threads > 1 && shape.groups * shares < 2 * threads && results / shares >= 4 * kLaneRows) shares *= 2;
-  Scratch sum_space(sizeof(float) * size_t(shape.groups * results * width));
-  float* all_sums = sum_space.as<float>();
-  std::atomic<bool> has_nan{false};
-  const auto share_of = [&](int64_t task) {
-    const int64_t begin = results * (task % shares) / shares;
-    return std::array<int64_t, 3>{task / shares, begin, results * (task % shares + 1) / shares - begin};
+  // Is a pair of channels, which takes `cost` cycles here and reads `gathered` elements, dearer with packed weights?
+  bool is_worthwhile(double cost, double gathered, size_t phases) const {
+    const double here = cost + 1.2 * gathered / double(results) + 2.0 * double(points) / double(sources);
+    const double packed = double(taps) * (1 + double(points) / double(kLanes * int64_t(phases)));
+    return here < packed * (phases > 1 ? 1.4 : 0.85);
+  }
+};
+
+class Product {
+ public:
+  Product(const Problem& problem, const Line& line, const std::vector<Lane>& lanes, const Steps& steps)
+      : problem_(problem),
+        line_(line),
+        lanes_(lanes),
+        steps_(steps),
+        pitch_(steps.count * kLanes),
+        width_(int64_t(steps.vectors.size()) * kLanes),
+        gathered_(sizeof(float) * size_t(groups() * problem.sources * pitch_)),
+        sums_(sizeof(float) * size_t(groups() * problem.results * width_)) {
+    const int threads = pool_threads();
+    while (threads > 1 && groups() * shares_ < 2 * threads && problem.results / shares_ >= 4 * kLaneRows) shares_ *= 2;
+  }
+
+  // False: a sum is not a number, perhaps that of a lane that rested, by an infinite weight. Nothing was stored.
+  bool run() {
+    gather();
+    std::atomic<bool> has_nan{false};
+    each_share(problem_.sources * pitch_, [&](const Share& share) {
+      if (!multiply(share)) has_nan = true;
+    });
+    if (has_nan) return false;
+    each_share(16 * problem_.points, [&](const Share& share) { write(share); });
+    return true;
+  }
+
+ private:
+  struct Share {
+    int64_t group, begin, rows;  // results
   };
-  const auto compute = [&](int64_t task) {
-    const auto [group, r0, rows] = share_of(task);
-    const float* weight =
-        reinterpret_cast<const float*>(weights.tensor.data) + group * weights.group_stride(shape) + r0 * row_step;
-    const float* from = gathered + group * sources * pitch;
-    float* sums = all_sums + (group * results + r0) * width;
-    const auto multiply = [&, rows = rows](int64_t r, int64_t k) {
+
+  int64_t groups() const { return problem_.shape.groups; }
+  float* sums(const Share& share) {
+    return sums_.as<float>() + (share.group * problem_.results + share.begin) * width_;
+  }
+
+  template <class F>
+  void each_share(int64_t work, F body) {
+    const int64_t results = problem_.results;
+    const int64_t least = std::max<int64_t>(1, (1 << 17) / (work * results / shares_ + 1));
+    parallel_for(groups() * shares_, least, [&](int64_t first, int64_t last) {
+      for (int64_t task = first; task < last; ++task) {
+        const int64_t part = task % shares_, begin = results * part / shares_;
+        body(Share{task / shares_, begin, results * (part + 1) / shares_ - begin});
+      }
+    });
+  }
+
+  void gather() {
+    const Tensor& source = problem_.source;
+    const int64_t least = std::max<int64_t>(1, (1 << 14) / (pitch_ + 1));
+    parallel_for(groups() * problem_.sources, least, [&](int64_t first, int64_t last) {
+      Scratch space(sizeof(float) * line_.space());
+      for (int64_t c = first; c < last; ++c) {
+        line_.read(reinterpret_cast<const float*>(source.data) + c * source.stride[1], space.as<float>());
+        kernels().select(space.as<float>(), line_.size(), steps_.sources.data(), pitch_,
+                         gathered_.as<float>() + c * pitch_);
+      }
+    });
+  }
+
+  // False: a sum is not a number.
+  bool multiply(const Share& share) {
+    const Weights& weights = problem_.weights;
+    const int64_t sources = problem_.sources, rows = share.rows;
+    const int64_t row_step = weights.result_stride(), k_step = weights.source_stride();
+    const float* weight = reinterpret_cast<const float*>(weights.tensor.data) +
+                          share.group * weights.group_stride(problem_.shape) + share.begin * row_step;
+    const float* from = gathered_.as<float>() + share.group * sources * pitch_;
+    float* to = sums(share);
+    // A few lines of memory at a time: those of some results from end to end, or of some sources for all results.
+    const bool by_rows = row_step >= k_step;
+    const int64_t block = by_rows ? std::clamp<int64_t>((4 << 10) / (pitch_ + 1), 8, 64) : (problem_.taps < 4 ? 64 : 8);
+    const auto tile = [&](int64_t r, int64_t k) {
       const int64_t height = std::min<int64_t>(kLaneRows, rows - r), count = std::min(block, sources - k);
-      for (size_t v = 0; v < steps.vectors.size(); ++v) {
-        if (k > 0 && steps.vectors[v].count == 0) break;  // nor has any behind it
-        kernel.lane_taps(steps.vectors[v], count, weight + r * row_step + k * k_step, row_step, k_step, taps,
-                         from + k * pitch + steps.first[v] * kLanes, pitch, sums + r * width + int64_t(v) * kLanes,
-                         width, height, k > 0);
+      for (size_t v = 0; v < steps_.vectors.size(); ++v) {
+        if (k > 0 && steps_.vectors[v].count == 0) break;  // nor has any behind it
+        kernels().lane_taps(steps_.vectors[v], count, weight + r * row_step + k * k_step, row_step, k_step,
+                            problem_.taps, from + k * pitch_ + steps_.first[v] * kLanes, pitch_,
+                            to + r * width_ + int64_t(v) * kLanes, width_, height, k > 0);
       }
     };
     const int64_t r_block = by_rows ? kLaneRows : rows;
     for (int64_t r = 0; r < rows; r += r_block) {
       for (int64_t k = 0; k < sources; k += block) {
-        for (int64_t i = r; i < std::min(rows, r + r_block); i += kLaneRows) multiply(i, k);
+        for (int64_t i = r; i < std::min(rows, r + r_block); i += kLaneRows) tile(i, k);
       }
     }
-    if (blas::kernel_set().has_nan(sums, rows * width)) has_nan = true;
-  };
-  const auto write = [&](int64_t task) {
-    const auto [group, r0, rows] = share_of(task);
-    const float* sums = all_sums + (group * results + r0) * width;
-    Scratch space(sizeof(float) * size_t(rows * points));
+    return !blas::kernel_set().has_nan(to, rows * width_);
+  }
+
+  void write(const Share& share) {
+    const int64_t rows = share.rows, plane = problem_.plane;
+    const int64_t* size = problem_.size;
+    const float* from = sums(share);
+    Scratch space(sizeof(float) * size_t(rows * problem_.points));
     float* out = space.as<float>();  // [n][z][channel][y][x]
-    std::vector<int64_t> place(lanes.size());
-    for (size_t l = 0; l < lanes.size(); ++l) place[l] = lanes[l].plane * rows * plane + lanes[l].point;
-    for (int64_t r = 0; r < rows; ++r, sums += width) {
-      for (size_t l = 0; l < lanes.size(); ++l) out[place[l] + r * plane] = sums[l];
+    std::vector<int64_t> place(lanes_.size());
+    for (size_t l = 0; l < lanes_.size(); ++l) place[l] = lanes_[l].plane * rows * plane + lanes_[l].point;
+    for (int64_t r = 0; r < rows; ++r, from += width_) {
+      for (size_t l = 0; l < lanes_.size(); ++l) out[place[l] + r * plane] = from[l];
     }
-    for (int64_t i = 0; i < shape.batch * size[0]; ++i, out += rows * plane) {
-      emit(context, i / size[0], group * results + r0, rows, i % size[0], 0, size[1], 0, size[2], out, plane, size[2]);
+    for (int64_t i = 0; i < problem_.shape.batch * size[0]; ++i, out += rows * plane) {
+      emit(problem_.context, i / size[0], share.group * problem_.results + share.begin, rows, i % size[0], 0, size[1],
+           0, size[2], out, plane, size[2]);
     }
-  };
-  const auto each = [&](int64_t work, auto&& body) {
-    parallel_for(shape.groups * shares, std::max<int64_t>(1, (1 << 17) / (work * results / shares + 1)),
-                 [&](int64_t first, int64_t last) {
-                   for (int64_t task = first; task < last; ++task) body(task);
-                 });
-  };
-  each(sources * pitch, compute);
-  if (has_nan) return false;  // perhaps of a lane that rested, by an infinite weight
-  each(16 * points, write);
-  return true;
+  }
+
+  const Problem& problem_;
+  const Line& line_;
+  const std::vector<Lane>& lanes_;
+  const Steps& steps_;
+  int64_t pitch_, width_;  // of a source channel, of a result
+  Scratch gathered_, sums_;
+  int64_t shares_ = 1;  // of the results of a group
+};
+
+}  // namespace
+
+bool try_lanes(const Context& context, const std::vector<Phase>& phases, const Tensor& source, const Weights& weights) {
+  const Problem problem{context, source, weights};
+  if (!problem.fits()) return false;
+  // At best, which is known at once, and as it is.
+  const Shape& shape = context.shape;
+  const int64_t width = (problem.points + kLanes - 1) / kLanes * kLanes;
+  const double terms = double(shape.batch * terms_of(phases) * width) / double(problem.points);
+  if (double(problem.sources) * terms > kMostGathered ||
+      !problem.is_worthwhile(1.1 * terms / kLanes, terms, phases.size())) {
+    return false;
+  }
+  const Line line(shape.batch, problem.source_size, source);
+  const std::vector<Lane> lanes = lanes_of(shape, phases, problem.size, line.dense());
+  const Steps steps(lanes, tap_offsets(shape, phases, line.dense()));
+  if (!problem.is_worthwhile(steps.cost, double(steps.count * kLanes), phases.size())) return false;
+  return Product(problem, line, lanes, steps).run();
 }
 
 }  // namespace cmodel::conv

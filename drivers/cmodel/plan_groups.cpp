@@ -170,39 +170,34 @@ class Builder {
   std::vector<Group> groups_;
 };
 
-}  // namespace
+// A program whose instructions come in another order: what they read keeps its value under a new name.
+class Rewrite {
+ public:
+  explicit Rewrite(const std::vector<npu_instr>& from) : from_(from), place_(from.size()) {}
 
-std::vector<npu_instr> sinks_last(const std::vector<npu_instr>& in) {
-  std::vector<npu_instr> out;
-  std::vector<uint16_t> place(in.size());
+  void add(size_t i) {
+    place_[i] = static_cast<uint16_t>(program.size());
+    npu_instr& moved = program.emplace_back(from_[i]);
+    for (uint16_t* id : {&moved.a, &moved.b, &moved.c, &moved.mask})
+      if (*id != NPU_NO_VALUE) *id = place_[*id];
+  }
+
+  std::vector<npu_instr> program;
+
+ private:
+  const std::vector<npu_instr>& from_;
+  std::vector<uint16_t> place_;
+};
+
+// Calls `f(begin, end)` for each segment, and for what stands before the first.
+template <class F>
+void each_segment(const std::vector<npu_instr>& in, F f) {
   for (size_t begin = 0, end = 0; begin < in.size(); begin = end) {
     end = begin + 1;
     while (end < in.size() && in[end].op != NPU_OP_SEGMENT) ++end;
-    // Not a store whose operand is loaded again behind it.
-    std::vector<char> stays(NPU_MAX_OPERANDS), stored(NPU_MAX_OPERANDS);
-    for (size_t i = begin; i < end; ++i) {
-      if (in[i].op == NPU_OP_STORE) stored[in[i].imm] = true;
-      if (is_load(in[i]) && stored[in[i].imm]) stays[in[i].imm] = true;
-    }
-    const bool each = in[begin].imm == NPU_SEGMENT_EACH;
-    const auto is_last = [&](const npu_instr& i) {
-      if (i.op == NPU_OP_GET) return each && i.a >= begin;
-      return each && (i.op == NPU_OP_FOLD || (i.op == NPU_OP_STORE && !stays[i.imm]));
-    };
-    for (const bool last : {false, true})
-      for (size_t i = begin; i < end; ++i) {
-        if (is_last(in[i]) != last) continue;
-        place[i] = static_cast<uint16_t>(out.size());
-        out.push_back(in[i]);
-        npu_instr& moved = out.back();
-        for (uint16_t* id : {&moved.a, &moved.b, &moved.c, &moved.mask})
-          if (*id != NPU_NO_VALUE) *id = place[*id];
-      }
+    f(begin, end);
   }
-  return out;
 }
-
-namespace {
 
 // Does the segment [begin, end) do nothing but fold tensors, each when it is loaded, and none by sums (which one
 // compiled loop can add up)?
@@ -226,28 +221,43 @@ bool folds_tensors(const std::vector<npu_instr>& in, size_t begin, size_t end) {
 
 }  // namespace
 
+std::vector<npu_instr> sinks_last(const std::vector<npu_instr>& in) {
+  Rewrite out(in);
+  each_segment(in, [&](size_t begin, size_t end) {
+    // Not a store whose operand is loaded again behind it.
+    std::vector<char> stays(NPU_MAX_OPERANDS), stored(NPU_MAX_OPERANDS);
+    for (size_t i = begin; i < end; ++i) {
+      if (in[i].op == NPU_OP_STORE) stored[in[i].imm] = true;
+      if (is_load(in[i]) && stored[in[i].imm]) stays[in[i].imm] = true;
+    }
+    const bool each = in[begin].imm == NPU_SEGMENT_EACH;
+    const auto is_last = [&](const npu_instr& i) {
+      if (i.op == NPU_OP_GET) return each && i.a >= begin;
+      return each && (i.op == NPU_OP_FOLD || (i.op == NPU_OP_STORE && !stays[i.imm]));
+    };
+    for (const bool last : {false, true})
+      for (size_t i = begin; i < end; ++i)
+        if (is_last(in[i]) == last) out.add(i);
+  });
+  return std::move(out.program);
+}
+
 std::vector<npu_instr> folds_apart(const std::vector<npu_instr>& in) {
-  std::vector<npu_instr> out;
-  std::vector<uint16_t> place(in.size());
-  for (size_t begin = 0, end = 0; begin < in.size(); begin = end) {
-    end = begin + 1;
-    while (end < in.size() && in[end].op != NPU_OP_SEGMENT) ++end;
+  Rewrite out(in);
+  each_segment(in, [&](size_t begin, size_t end) {
     const bool cut = folds_tensors(in, begin, end);
     bool folded = false;
     for (size_t i = begin; i < end; ++i) {
       if (cut && folded && in[i].op == NPU_OP_LOAD) {
-        out.push_back(in[begin]);
+        out.program.push_back(in[begin]);
         folded = false;
       }
       folded = folded || in[i].op == NPU_OP_FOLD;
-      place[i] = static_cast<uint16_t>(out.size());
-      out.push_back(in[i]);
-      npu_instr& moved = out.back();
-      for (uint16_t* id : {&moved.a, &moved.b, &moved.c, &moved.mask})
-        if (*id != NPU_NO_VALUE) *id = place[*id];
+      out.add(i);
     }
-  }
-  return out.size() <= NPU_MAX_INSTRS ? out : in;
+  });
+  if (out.program.size() > NPU_MAX_INSTRS) return in;
+  return std::move(out.program);
 }
 
 std::vector<Group> find_groups(const std::vector<npu_instr>& in, const std::vector<bool>& outside) {
