@@ -299,8 +299,12 @@ std::vector<int> CompiledKernel::written() const {
 void CompiledKernel::run_on_host(const npu_command& command, const at::Tensor* const* tensors) const {
   fallback::note(std::string("compiled::") + command.label);
   const debug::FallbackScope logged(command.label);
-  std::vector<HostImage> images;
-  std::vector<size_t> image_of(tensors_, SIZE_MAX), owner;
+  HostRun run{command, nullptr, {}, {}, {}, {}};
+  run.command.program = nullptr;
+  run.command.choice = 0;  // was the other driver's
+  const npu_program_desc desc = program_ ? program_->program.desc() : npu_program_desc{};
+  if (program_) run.program = &desc;
+  std::vector<size_t> piece_of(tensors_, SIZE_MAX);
   c10::DeviceIndex device = -1;
   for (int k = 0; k < tensors_; ++k) {
     const at::Tensor& tensor = *tensors[k];
@@ -308,22 +312,17 @@ void CompiledKernel::run_on_host(const npu_command& command, const at::Tensor* c
     if (!tensor.is_privateuseone() || size == 0) continue;
     device = tensor.device().index();
     const npu_addr begin = address_of(tensor.storage().data());
-    const auto same = [&](const HostImage& image) { return image.begin == begin; };
-    image_of[k] = static_cast<size_t>(std::find_if(images.begin(), images.end(), same) - images.begin());
-    if (image_of[k] < images.size()) continue;
-    HostImage& image = images.emplace_back(HostImage{begin, size, take_host_memory(size)});
-    read_bytes(device, image.bytes.get(), begin, size);
+    const auto same = [&](const DevicePiece& piece) { return piece.begin == begin; };
+    piece_of[k] = static_cast<size_t>(std::find_if(run.pieces.begin(), run.pieces.end(), same) - run.pieces.begin());
+    if (piece_of[k] == run.pieces.size()) run.pieces.push_back({begin, size});
   }
-  const npu_program_desc desc = program_ ? program_->program.desc() : npu_program_desc{};
+  for (uint32_t k = 0; k < command.operand_count; ++k) run.piece_of.push_back(piece_of[operand_tensors_[k]]);
+  run.read = [device](void* to, npu_addr from, uint64_t size) { read_bytes(device, to, from, size); };
+  run.write = [device](npu_addr to, const void* from, uint64_t size) { write_bytes(device, to, from, size); };
   std::string error;
-  for (uint32_t k = 0; k < command.operand_count; ++k) owner.push_back(image_of[operand_tensors_[k]]);
-  const npu_status status = torch_npu::run_on_host(command, program_ ? &desc : nullptr, images, owner, &error);
+  const npu_status status = torch_npu::run_on_host(run, &error);
   TORCH_CHECK_INDEX(status != NPU_ERROR_INDEX, command.label, ": ", error);
   TORCH_CHECK(status == NPU_OK, command.label, ": ", error);
-  for (const HostImage& image : images) {
-    if (image.written) write_bytes(device, image.begin, image.bytes.get(), image.size);
-  }
-  give_back_host_memory(images);
 }
 
 std::string check_program(const std::string& text) {

@@ -18,6 +18,7 @@
 #include "csrc/core/debug.h"
 #include "csrc/core/device.h"
 #include "csrc/core/sanitizer/sanitizer.h"
+#include "csrc/core/staging_memory.h"
 
 namespace torch_npu {
 namespace {
@@ -162,7 +163,7 @@ class HostCall {
     });
     for (auto& [storage, group] : groups) {
       const int64_t bytes = std::max<int64_t>(group.high - group.low, 0);
-      group.host = c10::Storage(c10::Storage::use_byte_size_t(), bytes, c10::GetAllocator(c10::kCPU), true);
+      group.host = c10::Storage(c10::Storage::use_byte_size_t(), bytes, staging_allocator(), true);
       if (bytes > 0 && storage->data() != nullptr) {
         sanitizer::Elements read;
         if (sanitizer::is_on()) add_elements_read(read, storage);

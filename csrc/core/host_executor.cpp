@@ -2,36 +2,81 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cstdlib>
-#include <iterator>
 #include <map>
 #include <mutex>
 #include <stdexcept>
 
+#include "csrc/core/spare.h"
+#include "csrc/core/staging_memory.h"
 #include "npu/program.h"
 #include "support/driver_library.h"
+#include "support/program.h"
 #include "support/reference.h"
 
 namespace torch_npu {
 namespace {
 
-constexpr uint64_t kMostSpare = uint64_t{1} << 28;  // bytes, on either side
-
-struct SpareMemory {
-  std::mutex mutex;
-  std::multimap<uint64_t, std::unique_ptr<char[]>> blocks;  // by size
-  uint64_t bytes = 0;
-};
-
-SpareMemory& spare_memory() {
-  static auto* spare = new SpareMemory;
-  return *spare;
+bool stores(const npu_instr& in) {
+  return in.op == NPU_OP_STORE || in.op == NPU_OP_STORE_AT;
 }
 
-HostImage* image_of(std::vector<HostImage>& images, npu_addr addr, uint64_t size) {
-  for (HostImage& image : images)
-    if (addr >= image.begin && addr - image.begin + size <= image.size) return &image;
-  return nullptr;
+// Calls f(operand, rank, is_plain) for each store; plain ones set all points of the first `rank` dimensions.
+template <class F>
+void each_store(const HostRun& run, F f) {
+  const npu_command& command = run.command;
+  int rank = command.rank;
+  if (!run.program) {
+    const bool product = command.kind == NPU_MATMUL || command.kind == NPU_CONV;
+    return f(product ? 2u : 0u, rank, product);
+  }
+  for (uint32_t k = 0; k < run.program->instr_count; ++k) {
+    const npu_instr& in = run.program->instrs[k];
+    if (in.op == NPU_OP_SEGMENT) rank = command.rank - (in.imm == NPU_SEGMENT_ROW ? command.inner_rank : 0);
+    if (stores(in)) f(in.imm, rank, in.op == NPU_OP_STORE && in.mask == NPU_NO_VALUE);
+  }
+}
+
+// Do the points of the first `rank` dimensions have all bytes of the piece?
+bool covers(const npu_command& command, const npu_operand& operand, int rank, const DevicePiece& piece) {
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
+  for (int d = 0; d < rank; ++d)
+    if (command.size[d] > 1 && operand.stride[d] != 0) dims.emplace_back(operand.stride[d], command.size[d]);
+  std::sort(dims.begin(), dims.end());
+  int64_t count = 1;
+  for (const auto& [stride, size] : dims) {
+    if (stride != count) return false;
+    count *= size;
+  }
+  return operand.addr == piece.begin && static_cast<uint64_t>(count) * npu::dtype_size(operand.dtype) >= piece.size;
+}
+
+struct Use {
+  bool read = false, written = false;
+};
+
+// What the command needs of each piece, and what it changes.
+std::vector<Use> uses_of(const HostRun& run) {
+  const npu_command& command = run.command;
+  std::vector<Use> uses(run.pieces.size());
+  std::vector<char> only_stored(command.operand_count), filled(run.pieces.size());
+  const auto piece = [&](uint32_t operand) { return run.piece_of[operand]; };
+  each_store(run, [&](uint32_t operand, int rank, bool plain) {
+    only_stored[operand] = true;
+    uses[piece(operand)].written = true;
+    if (plain && covers(command, command.operands[operand], rank, run.pieces[piece(operand)]))
+      filled[piece(operand)] = true;
+  });
+  for (uint32_t k = 0; run.program && k < run.program->instr_count; ++k) {
+    const npu_instr& in = run.program->instrs[k];
+    const bool adds = in.op == NPU_OP_STORE_AT && in.flags != NPU_STORE_SET;
+    if (in.op == NPU_OP_LOAD || in.op == NPU_OP_LOAD_AT || adds) only_stored[in.imm] = false;
+  }
+  for (uint32_t k = 0; k < command.operand_count; ++k) {
+    if (piece(k) < uses.size() && !(only_stored[k] && filled[piece(k)])) uses[piece(k)].read = true;
+  }
+  return uses;
 }
 
 // One stream of the second driver's first device. Lives as long as the process.
@@ -42,29 +87,27 @@ class SecondDriver {
     return found;
   }
 
-  npu_status run(const npu_command& command, const npu_program_desc* program, std::vector<HostImage>& images,
-                 const std::vector<size_t>& owner, std::string* error) {
+  npu_status run(const HostRun& run, const std::vector<Use>& uses, std::string* error) {
     std::lock_guard lock(mutex_);
-    npu_command here = command;
-    if (program) {
-      here.program = program_of(*program);
+    npu_command here = run.command;
+    if (run.program) {
+      here.program = program_of(*run.program);
       if (!here.program) return NPU_UNSUPPORTED;
     }
-    Copies copies(*this, images);
+    Copies copies(*this, run, uses);
     npu_status status = copies.bring();
     if (status != NPU_OK) return fail(status, error);
-    std::vector<npu_operand> operands(command.operands, command.operands + command.operand_count);
+    std::vector<npu_operand> operands(here.operands, here.operands + here.operand_count);
     for (size_t k = 0; k < operands.size(); ++k) {
       if (operands[k].flags & NPU_OPERAND_IMMEDIATE) continue;
-      if (owner[k] >= images.size()) return NPU_UNSUPPORTED;
-      operands[k].addr += copies.addr[owner[k]] - images[owner[k]].begin;
+      const size_t piece = run.piece_of[k];
+      if (piece >= run.pieces.size()) return NPU_UNSUPPORTED;
+      operands[k].addr += copies.addr[piece] - run.pieces[piece].begin;
     }
     here.operands = operands.data();
     status = api_->submit(stream_, &here);
     if (status == NPU_OK) status = api_->stream_synchronize(stream_);
-    if (status != NPU_OK) return fail(status, error);
-    mark_written(command, program, images, owner);
-    status = copies.take_back();
+    if (status == NPU_OK) status = copies.take_back();
     return status == NPU_OK ? status : fail(status, error);
   }
 
@@ -102,69 +145,72 @@ class SecondDriver {
     return at->second;
   }
 
-  static void mark_written(const npu_command& command, const npu_program_desc* program, std::vector<HostImage>& images,
-                           const std::vector<size_t>& owner) {
-    const auto mark = [&](uint32_t operand) { images[owner[operand]].written = true; };
-    if (!program) return mark(command.kind == NPU_MATMUL || command.kind == NPU_CONV ? 2 : 0);
-    for (uint32_t k = 0; k < program->instr_count; ++k) {
-      const npu_instr& in = program->instrs[k];
-      if (in.op == NPU_OP_STORE || in.op == NPU_OP_STORE_AT) mark(in.imm);
-    }
-  }
-
-  // The images in the second driver's memory.
+  // The pieces in the second driver's memory.
   struct Copies {
-    Copies(SecondDriver& owner, std::vector<HostImage>& images) : owner(owner), images(images) {}
+    Copies(SecondDriver& owner, const HostRun& run, const std::vector<Use>& uses)
+        : owner(owner), run(run), uses(uses), window(staging_allocator()->allocate(kWindow)) {}
     ~Copies() {
       owner.api_->stream_synchronize(owner.stream_);  // after a failure copies may still be under way
-      for (size_t k = 0; k < addr.size(); ++k) owner.give_back(images[k].size, addr[k]);
+      for (size_t k = 0; k < addr.size(); ++k) owner.give_back(run.pieces[k].size, addr[k]);
     }
     npu_status bring() {
-      for (const HostImage& image : images) {
+      for (size_t k = 0; k < run.pieces.size(); ++k) {
         npu_addr a = 0;
-        npu_status status = owner.take(image.size, &a);
+        npu_status status = owner.take(run.pieces[k].size, &a);
         if (status != NPU_OK) return status;
         addr.push_back(a);
-        status = owner.api_->copy_to_device(owner.stream_, a, image.bytes.get(), image.size, 0);
+        if (!uses[k].read) continue;
+        status = by_windows(run.pieces[k], [&](uint64_t at, uint64_t size) {
+          run.read(window.get(), run.pieces[k].begin + at, size);
+          return owner.api_->copy_to_device(owner.stream_, a + at, window.get(), size, 0);
+        });
         if (status != NPU_OK) return status;
       }
       return NPU_OK;
     }
     npu_status take_back() {
-      for (size_t k = 0; k < images.size(); ++k) {
-        if (!images[k].written) continue;
-        npu_status status = owner.api_->copy_to_host(owner.stream_, images[k].bytes.get(), addr[k], images[k].size, 0);
+      for (size_t k = 0; k < run.pieces.size(); ++k) {
+        if (!uses[k].written) continue;
+        const npu_status status = by_windows(run.pieces[k], [&](uint64_t at, uint64_t size) {
+          npu_status copied = owner.api_->copy_to_host(owner.stream_, window.get(), addr[k] + at, size, 0);
+          if (copied == NPU_OK) copied = owner.api_->stream_synchronize(owner.stream_);
+          if (copied == NPU_OK) run.write(run.pieces[k].begin + at, window.get(), size);
+          return copied;
+        });
         if (status != NPU_OK) return status;
       }
-      return owner.api_->stream_synchronize(owner.stream_);
+      return NPU_OK;
     }
+
+    // What was copied on the way from one driver to the other is still in the cache when it is copied again.
+    static constexpr uint64_t kWindow = 256 << 10;
+    template <class F>
+    static npu_status by_windows(const DevicePiece& piece, F copy) {
+      for (uint64_t at = 0; at < piece.size; at += kWindow) {
+        const npu_status status = copy(at, std::min(kWindow, piece.size - at));
+        if (status != NPU_OK) return status;
+      }
+      return NPU_OK;
+    }
+
     SecondDriver& owner;
-    std::vector<HostImage>& images;
+    const HostRun& run;
+    const std::vector<Use>& uses;
+    c10::DataPtr window;
     std::vector<npu_addr> addr;
   };
 
-  // Memory that was given back serves the next command: fresh pages cost more than the copies.
   npu_status take(uint64_t size, npu_addr* addr) {
-    const auto found = spare_.find(size);
-    if (found == spare_.end()) return api_->memory_alloc(device_, size, addr);
-    *addr = found->second;
-    spare_.erase(found);
-    spare_bytes_ -= size;
+    const std::optional<npu_addr> spare = spare_.take(size);
+    if (!spare) return api_->memory_alloc(device_, spare_.rounded(size), addr);
+    *addr = *spare;
     return NPU_OK;
   }
   void give_back(uint64_t size, npu_addr addr) {
-    spare_.emplace(size, addr);
-    spare_bytes_ += size;
-    while (spare_bytes_ > kMostSpare) {
-      const auto largest = std::prev(spare_.end());
-      api_->memory_free(device_, largest->second);
-      spare_bytes_ -= largest->first;
-      spare_.erase(largest);
-    }
+    for (npu_addr old : spare_.give_back(size, addr)) api_->memory_free(device_, old);
   }
 
-  std::multimap<uint64_t, npu_addr> spare_;  // by size
-  uint64_t spare_bytes_ = 0;
+  Spare<npu_addr> spare_;
   const npu_driver* api_;
   npu_device* device_;
   npu_stream* stream_;
@@ -172,47 +218,36 @@ class SecondDriver {
   std::map<const npu_instr*, npu_program*> programs_;  // null: refused
 };
 
+npu_status run_by_reference(const HostRun& run, const std::vector<Use>& uses, std::string* error) {
+  std::vector<c10::DataPtr> images;
+  for (size_t k = 0; k < run.pieces.size(); ++k) {
+    images.push_back(staging_allocator()->allocate(run.pieces[k].size));
+    if (uses[k].read) run.read(images[k].get(), run.pieces[k].begin, run.pieces[k].size);
+  }
+  const auto translate = [&](npu_addr addr, uint64_t size, bool) -> void* {
+    for (size_t k = 0; k < images.size(); ++k) {
+      const DevicePiece& piece = run.pieces[k];
+      if (addr >= piece.begin && addr - piece.begin + size <= piece.size)
+        return static_cast<char*>(images[k].get()) + (addr - piece.begin);
+    }
+    return nullptr;
+  };
+  const npu_status status = npu::run_reference(run.command, run.program, translate, error);
+  for (size_t k = 0; status == NPU_OK && k < images.size(); ++k) {
+    if (uses[k].written) run.write(run.pieces[k].begin, images[k].get(), run.pieces[k].size);
+  }
+  return status;
+}
+
 }  // namespace
 
-std::unique_ptr<char[]> take_host_memory(uint64_t size) {
-  SpareMemory& spare = spare_memory();
-  {
-    std::lock_guard lock(spare.mutex);
-    if (const auto found = spare.blocks.find(size); found != spare.blocks.end()) {
-      spare.bytes -= size;
-      return std::move(spare.blocks.extract(found).mapped());
-    }
-  }
-  return std::unique_ptr<char[]>(new char[size]);
-}
-
-void give_back_host_memory(std::vector<HostImage>& images) {
-  SpareMemory& spare = spare_memory();
-  std::lock_guard lock(spare.mutex);
-  for (HostImage& image : images) {
-    if (spare.bytes + image.size > kMostSpare) continue;
-    spare.bytes += image.size;
-    spare.blocks.emplace(image.size, std::move(image.bytes));
-  }
-  images.clear();
-}
-
-npu_status run_on_host(const npu_command& command, const npu_program_desc* program, std::vector<HostImage>& images,
-                       const std::vector<size_t>& owner, std::string* error) {
-  npu_command plain = command;
-  plain.program = nullptr;
-  plain.choice = 0;  // was the other driver's
+npu_status run_on_host(const HostRun& run, std::string* error) {
+  const std::vector<Use> uses = uses_of(run);
   if (SecondDriver* driver = SecondDriver::get()) {
-    const npu_status status = driver->run(plain, program, images, owner, error);
+    const npu_status status = driver->run(run, uses, error);
     if (status != NPU_UNSUPPORTED && status != NPU_ERROR_MEMORY) return status;
   }
-  const auto translate = [&](npu_addr addr, uint64_t size, bool write) -> void* {
-    HostImage* image = image_of(images, addr, size);
-    if (!image) return nullptr;
-    image->written |= write;
-    return image->bytes.get() + (addr - image->begin);
-  };
-  return npu::run_reference(plain, program, translate, error);
+  return run_by_reference(run, uses, error);
 }
 
 }  // namespace torch_npu

@@ -1,7 +1,7 @@
 // Commands on host memory, for a device whose driver refuses them: by a second driver (TORCH_NPU_HOST_EXECUTOR) that
 // runs on the host, or by the reference where there is none or it refuses as well.
 #pragma once
-#include <memory>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -9,21 +9,24 @@
 
 namespace torch_npu {
 
-// A piece of device memory on the host. Operands of the command have addresses in [begin, begin + size).
-struct HostImage {
+// Device memory that operands of a command lie in.
+struct DevicePiece {
   npu_addr begin;
   uint64_t size;
-  std::unique_ptr<char[]> bytes;
-  bool written = false;  // set by run_on_host
 };
 
-// Memory for images. What is given back serves the next command, since fresh pages cost more than the copies.
-std::unique_ptr<char[]> take_host_memory(uint64_t size);  // not initialised
-void give_back_host_memory(std::vector<HostImage>& images);
+struct HostRun {
+  npu_command command;              // without a program
+  const npu_program_desc* program;  // null: none. Stays where it is for the life of the process
+  std::vector<DevicePiece> pieces;
+  // For each operand the number of its piece, which it may begin before, where masks leave that out.
+  std::vector<size_t> piece_of;
+  // Copies between the device and the host.
+  std::function<void(void* to, npu_addr from, uint64_t size)> read;
+  std::function<void(npu_addr to, const void* from, uint64_t size)> write;
+};
 
-// `owner` has the number of the image for each operand, whose address may lie before it where masks leave that out.
-// `program` (null: none) stays where it is for the life of the process. On failure `*error` says why.
-npu_status run_on_host(const npu_command& command, const npu_program_desc* program, std::vector<HostImage>& images,
-                       const std::vector<size_t>& owner, std::string* error);
+// On failure `*error` says why.
+npu_status run_on_host(const HostRun& run, std::string* error);
 
 }  // namespace torch_npu

@@ -1,7 +1,7 @@
-"""Convolutions and their input gradients: a CONV command whose epilogue is what Inductor fuses behind it.
+"""Convolutions and their gradients: a CONV command each, whose epilogue is what Inductor fuses behind it.
 
-A transposed convolution is the input gradient of the plain one, so two modes of CONV serve both. The result lies as the
-op's does (layouts.py); operands are read where they lie."""
+A transposed convolution is the input gradient of the plain one, so three modes of CONV serve both. The result lies as
+the op's does (layouts.py); operands are read where they lie."""
 
 import sympy
 import torch
@@ -16,22 +16,22 @@ from torch_npu.compile.space import plain
 from torch_npu.compile.template import Template, factor
 
 aten = torch.ops.aten
-FORWARD, GRAD_INPUT = 0, 1  # npu_conv_mode
+FORWARD, GRAD_INPUT, GRAD_WEIGHT = range(3)  # npu_conv_mode
 
 
 class Convolution(Template):
-    """`value`: a tensor without data that lies as the result; `image` and `output` are those of the plain one."""
+    """`value`: a tensor without data that lies as the result; `image`, `output` and `kernel` are the sizes of the plain
+    one's."""
 
     kind = "conv"
 
-    def __init__(self, mode, source, weight, value, order, image, output, windows, groups) -> None:
+    def __init__(self, mode, operands, value, order, image, output, kernel, windows, groups) -> None:
         size, stride = (ir.convert_shape_to_inductor(s) for s in (value.shape, value.stride()))
-        layout = ir.FixedLayout(source.get_device(), source.get_dtype(), size, stride)
-        kernel = weight.get_size()[2:]
-        spatial = [*image[2:], *output[2:], *kernel, *(n for w in windows for n in w)]
+        layout = ir.FixedLayout(operands[0].get_device(), operands[0].get_dtype(), size, stride)
+        spatial = [*image[2:], *output[2:], *kernel[2:], *(n for w in windows for n in w)]
         geometry = [mode, image[0], image[1], output[1], groups, *spatial]
         points = [size[d] for d in order]
-        super().__init__(layout, [source, weight], points, order, geometry=tuple(map(plain, geometry)))
+        super().__init__(layout, operands, points, order, geometry=tuple(map(plain, geometry)))
 
 
 def _order(value: torch.Tensor) -> list[int] | None:
@@ -47,33 +47,30 @@ def _order(value: torch.Tensor) -> list[int] | None:
     return None
 
 
-def _fits(node, source, weight, value) -> bool:
+def _fits(node, images, weight, value) -> bool:
     """Whether a CONV has the place for it: a few dimensions, all of one float type, and something in each. Of its sizes
     only the batch's may be free; Inductor's lowering makes constants of the others, too."""
     tensors = [n.meta.get("val") for n in node.args[:2]] + [value]
-    rank, dtype = len(weight.get_size()), source.get_dtype()
-    sizes = [*source.get_size(), *weight.get_size()]
+    rank, dtype = len(weight.get_size()), weight.get_dtype()
+    sizes = [*weight.get_size(), *(s for image in images for s in image.get_size()[1:])]
     return (
         3 <= rank <= 5
-        and len(source.get_size()) == rank
-        and dtype == weight.get_dtype()
+        and all(len(image.get_size()) == rank and image.get_dtype() == dtype for image in images)
         and dtype in COMPUTE
         and dtype.is_floating_point
-        and all(isinstance(s, (int, sympy.Integer)) for s in sizes[1:])
-        and not any(s == 0 for s in sizes)
+        and all(isinstance(s, (int, sympy.Integer)) for s in sizes)
+        and not any(s == 0 for s in [*sizes, images[0].get_size()[0]])
         and all(isinstance(t, torch.Tensor) and not has_free_unbacked_symbols(t) for t in tensors)
         and _order(value) is not None
     )
 
 
-def _command(forward: bool, source, weight, size, value, windows, groups):
-    """A CONV of `source`; `size` is that of the plain convolution's output if it is one, else of its input."""
-    rank = len(size) - 2
-    image, output = (source.get_size(), size) if forward else (size, source.get_size())
-    windows = [list(w) * rank if len(w) == 1 else w for w in windows]
-    mode, order = FORWARD if forward else GRAD_INPUT, _order(value)
-    command = Convolution(mode, factor(source), factor(weight), value, order, image, output, windows, groups)
-    return ir.TensorBox.create(command)
+def _command(mode, operands, value, image, output, kernel, windows, groups):
+    windows = [list(w) * (len(image) - 2) if len(w) == 1 else w for w in windows]
+    operands = [factor(x) for x in operands]
+    return ir.TensorBox.create(
+        Convolution(mode, operands, value, _order(value), image, output, kernel, windows, groups)
+    )
 
 
 def _convolution(lowered):
@@ -81,10 +78,13 @@ def _convolution(lowered):
         node = V.graph.current_node
         value = node.meta.get("val")
         own = node.target is aten.convolution.default and (bias is None or bias.get_dtype() == x.get_dtype())
-        if not own or not _fits(node, x, weight, value):
+        if not own or not _fits(node, [x], weight, value):
             return lowered(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
         size = ir.convert_shape_to_inductor(value.shape)
-        result = _command(not transposed, x, weight, size, value, (stride, padding, dilation), groups)
+        mode = GRAD_INPUT if transposed else FORWARD
+        image, output = (size, x.get_size()) if transposed else (x.get_size(), size)
+        windows = (stride, padding, dilation)
+        result = _command(mode, [x, weight], value, image, output, weight.get_size(), windows, groups)
         if bias is None:
             return result
         view, add = lowering.lowerings[aten.view.default], lowering.lowerings[aten.add.Tensor]
@@ -94,18 +94,26 @@ def _convolution(lowered):
 
 
 def _gradients(lowered):
-    """The input's is a command of its own, so that the activation's gradient and sums of gradients are part of it."""
+    """A command each, so that the activation's gradient, sums of gradients and other types are part of it."""
 
     def differentiate(grad, x, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask):
         windows, rest = (stride, padding, dilation), (transposed, output_padding, groups)
         node = V.graph.current_node
-        value = node.meta["val"][0] if node.target is aten.convolution_backward.default and mask[0] else None
-        if value is None or not _fits(node, grad, weight, value):
-            return lowered(grad, x, weight, bias_sizes, *windows, *rest, mask)
-        of_x = _command(transposed, grad, weight, x.get_size(), value, windows, groups)
-        if not any(mask[1:]):
-            return of_x, None, None
-        return of_x, *lowered(grad, x, weight, bias_sizes, *windows, *rest, [False, *mask[1:]])[1:]
+        values = node.meta["val"] if node.target is aten.convolution_backward.default else [None] * 3
+        image, output = (grad, x) if transposed else (x, grad)  # of the plain convolution
+        sizes = (image.get_size(), output.get_size(), weight.get_size(), windows, groups)
+        own = [wanted and v is not None and _fits(node, [grad, x], weight, v) for wanted, v in zip(mask, values[:2])]
+        own.append(own[1] and mask[2])
+        others = [wanted and not ours for wanted, ours in zip(mask, own)]
+        results = list(lowered(grad, x, weight, bias_sizes, *windows, *rest, others)) if any(others) else [None] * 3
+        if own[0]:
+            mode = FORWARD if transposed else GRAD_INPUT
+            results[0] = _command(mode, [grad, weight], values[0], *sizes)
+        if own[1]:
+            results[1] = _command(GRAD_WEIGHT, [output, image], values[1], *sizes)
+        if own[2]:
+            results[2] = lowering.lowerings[aten.sum.dim_IntList](grad, [0, *range(2, len(x.get_size()))])
+        return tuple(results)
 
     return differentiate
 
