@@ -82,6 +82,28 @@ image = torch.randn(2, 3, 9, 9)
 pool = torch.compile(lambda x: torch.nn.functional.max_pool2d(x, 3, 2, 1, return_indices=True))
 for copy in [image.npu() for _ in range(3)]:
     torch.testing.assert_close([t.cpu() for t in pool(copy)], list(pool(image)))
+# Results that are not all of what they lie in, or that meet what is there.
+torch._dynamo.reset()
+base = torch.randn(6, 300)
+
+
+def partly(base, x):
+    base[:, ::3] = (x * 2).relu()
+    base[1:3] += 1
+    base[0, 50:60].fill_(3)
+    return torch.scatter(base, 1, (x > 0).long(), x) + base.t().contiguous().t()
+
+
+ours, x = base.npu(), base[:, 100:200].clone()
+torch.testing.assert_close(torch.compile(partly)(ours, x.npu()).cpu(), partly(base, x))
+ours.mul_(2)
+torch.compile(lambda row, x: row.copy_(x.sin()))(ours[2], ours[3].clone())
+base.mul_(2)
+base[2] = base[3].sin()
+torch.testing.assert_close(ours.cpu(), base)
+# More than what is copied at a time.
+large = torch.randn(300_001)
+torch.testing.assert_close(torch.compile(lambda x: x.sin() + x.mean())(large.npu()).cpu(), large.sin() + large.mean())
 print(any(name.startswith("compiled::") for name in torch_npu.fallback.report()))
 with open("/proc/self/maps") as maps:
     print("libnpu_cmodel" in maps.read())

@@ -16,7 +16,7 @@ from torch_npu.bench.measure import CLOCKS, REST, Plan, compare
 from torch_npu.bench.networks import ResNet18, lenet
 from torch_npu.cli.command import Outcome, UsageError
 from torch_npu.cli.progress import Progress
-from torch_npu.cli.table import table
+from torch_npu.cli.table import some, table
 
 
 def _lenet() -> tuple[nn.Module, dict]:
@@ -245,5 +245,5 @@ def _text(rows: list[dict], replay: dict | None) -> str:
         host = f"{replay['host_eager_us']:.1f} us eager, {replay['host_replay_us']:.1f} us by its graph"
         parts.append(f"a small network on the host: {host}, {replay['to_eager']:.1f}x")
     if fallback.report():
-        parts.append(f"computed on the CPU: {', '.join(fallback.report())}")
+        parts.append(f"computed on the CPU: {some(fallback.report())}")
     return "\n".join(parts)

@@ -13,7 +13,7 @@ from torch_npu.bench.measure import CLOCKS, Plan, compare
 from torch_npu.bench.qwen2 import PHASES, SIZES, TITLES, Work, make
 from torch_npu.cli.command import Outcome, UsageError
 from torch_npu.cli.progress import Progress
-from torch_npu.cli.table import table
+from torch_npu.cli.table import some, table
 
 DTYPES = ("float32", "bfloat16")
 MEMORY_LIMIT = 1.1  # of a LoRA step, times what the CPU needs
@@ -99,7 +99,7 @@ def _report(rows: list[dict], options) -> Outcome:
     text = f"{threads}; memory is the peak of one run, weights included\n{table(heads, shown)}"
     on_cpu = fallback.report()
     if on_cpu:
-        text += f"\ncomputed on the CPU: {', '.join(on_cpu)}"
+        text += f"\ncomputed on the CPU: {some(on_cpu)}"
     facts = {"threads": options.threads, "torch": torch.__version__, "driver": torch.npu.get_device_name()}
     facts |= {"quick": options.quick, "fallback": on_cpu, "rows": rows}
     for line in missed if options.check else []:

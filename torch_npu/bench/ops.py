@@ -12,7 +12,7 @@ from torch_npu.bench.make import SIZES, Make
 from torch_npu.bench.measure import Plan, compare, geometric_mean
 from torch_npu.cli.command import Outcome, UsageError
 from torch_npu.cli.progress import Progress
-from torch_npu.cli.table import table
+from torch_npu.cli.table import some, table
 
 
 def run(options) -> Outcome:
@@ -81,7 +81,7 @@ def _report(rows: list[dict], sizes: list[str], options) -> Outcome:
     shown = f"{title}\n\n{text}"
     on_cpu = sorted({name for row in rows for name in row["fallback"]})
     if on_cpu:
-        shown += f"\n\ncomputed on the CPU: {', '.join(on_cpu)}"
+        shown += f"\n\ncomputed on the CPU: {some(on_cpu)}"
     facts = {"threads": options.threads, "torch": torch.__version__, "driver": torch.npu.get_device_name()}
     facts |= {"rows": rows, "families": families, "geometric_mean": over_all | {"all": total}}
     missed = []

@@ -10,7 +10,7 @@ from torch_npu.bench.measure import CLOCKS, Plan, compare
 from torch_npu.bench.networks import MODELS
 from torch_npu.cli.command import Outcome, UsageError
 from torch_npu.cli.progress import Progress
-from torch_npu.cli.table import table
+from torch_npu.cli.table import some, table
 
 
 def run(options) -> Outcome:
@@ -28,7 +28,7 @@ def run(options) -> Outcome:
     shown = [(r["model"], f"{r['cpu_us'] / 1e3:.1f}", f"{r['npu_us'] / 1e3:.1f}", f"{r['ratio']:.2f}x") for r in rows]
     text = table(("training step", "cpu ms", "npu ms", "cpu / npu"), shown)
     if fallback.report():
-        text += f"\ncomputed on the CPU: {', '.join(fallback.report())}"
+        text += f"\ncomputed on the CPU: {some(fallback.report())}"
     slow = [r for r in rows if r["ratio"] < 1.0]
     for row in slow if options.check else []:
         print(f"expected at least 1.0x for {row['model']}, got {row['ratio']:.2f}x", file=sys.stderr)

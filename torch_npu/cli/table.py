@@ -1,4 +1,6 @@
-"""Plain text tables."""
+"""Plain text: tables, and lists of names."""
+
+from collections.abc import Iterable
 
 
 def table(header: tuple, rows: list[tuple]) -> str:
@@ -12,3 +14,10 @@ def table(header: tuple, rows: list[tuple]) -> str:
         return "  ".join(parts).rstrip()
 
     return "\n".join([line(header), "  ".join("-" * w for w in widths), *(line(row) for row in cells)])
+
+
+def some(names: Iterable[str], most: int = 8) -> str:
+    """The first of them, and how many there are beyond."""
+    names = list(names)
+    rest = len(names) - most
+    return ", ".join(names) if rest <= 1 else f"{', '.join(names[:most])} and {rest} others"
