@@ -162,6 +162,33 @@ def test_moments_of_loads_and_of_what_is_not_stored_as_it_is_stay(case):
     assert "fold welford" in moments(**case)
 
 
+def moments_of_a_sum(op="add", count=1000, over=None, mask=False) -> str:
+    """m2(a + b), of which nothing is stored."""
+    p = Program()
+    condition = p.emit("lt", p.load("c"), p.load("c")) if mask else None
+    a, b = p.load("a", mask=condition), p.load("b")
+    fold = p.emit("fold", p.emit(op, a, b), imm="welford")
+    squares = p.emit("get", fold, imm="1")
+    if over:
+        p.store(over, a)
+    p.end()
+    p.store("v", squares)
+    p.end("row")
+    return p.by_sums(count)
+
+
+def test_moments_of_what_is_cheap_to_compute_again_are_two_sums():
+    text = moments_of_a_sum()
+    for part in text.split("each:")[1:]:
+        assert "load a" in part and "load b" in part and "add" in part and "fold sum" in part
+    assert text.count("each:") == 2 and "welford" not in text and "store v" in text.split("row:")[-1]
+
+
+@pytest.mark.parametrize("case", [{"op": "pow"}, {"count": 5000}, {"over": "a"}, {"mask": True}])
+def test_moments_of_what_is_dear_or_gone_in_another_pass_stay(case):
+    assert "fold welford" in moments_of_a_sum(**case)
+
+
 def scaled(row=lambda p, total: None, **load) -> str:
     """a * (2 * sum(a) * w) + 3"""
     p = Program()

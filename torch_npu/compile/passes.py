@@ -3,9 +3,9 @@
 Inductor ends a loop wherever one reduction follows another, so the gradient of a batch norm is four loops: two sums, of
 which neither needs the other, and what is made of them in two steps by way of a buffer. An each segment that needs
 nothing of what lies between joins an earlier one, and what that one has stored at a point is not loaded again there.
-Moments of what a loop computes and stores are two sums, since loops add up in registers. What is the same for all
-points of a row is computed once for the row. Buffers between the loops of one kernel take each other's place where they
-can, so that a chain of norms walks over one tensor and not over five."""
+Moments of what a loop stores, or computes with little effort, are two sums, since loops add up in registers. What is
+the same for all points of a row is computed once for the row. Buffers between the loops of one kernel take each other's
+place where they can, so that a chain of norms walks over one tensor and not over five."""
 
 import itertools
 from collections.abc import Callable
@@ -13,6 +13,8 @@ from collections.abc import Callable
 from torch_npu.compile.program import MAX_FOLDS, Segment, Value, number_text
 
 _READS, _WRITES = ("load", "load_at"), ("store", "store_at")
+_CHEAP, _MOST_CHEAP = ("add", "sub", "mul", "neg"), 4
+_NEAR = 1 << 13  # elements that stay near from one pass over a row to the next
 _CONSTANTS, _OF_POINTS = ("const", "param"), (*_READS, "fold", "scan", "get")
 
 
@@ -31,9 +33,9 @@ def merge(segments: list[Segment]) -> list[Segment]:
 
 
 def moments_by_sums(segments: list[Segment], count: int) -> list[Segment]:
-    """Where the moments of what a segment computes and stores are folded, over `count` elements: the sum, and in a pass
-    of its own the sum of squares of what differs from the mean. Loops add up in registers what they compute, and a
-    sum that is asked for as well is there already."""
+    """Where the moments of what a segment computes are folded, over `count` elements: the sum, and in a pass of its own
+    the sum of squares of what differs from the mean. Loops add up in registers what they compute, and a sum that is
+    asked for as well is there already. The second pass loads what was stored, or computes it again if that is cheap."""
     out: list[Segment] = []
     replaced: dict[Value, Value] = {}
     for segment in segments:
@@ -41,21 +43,50 @@ def moments_by_sums(segments: list[Segment], count: int) -> list[Segment]:
             _rename(value, replaced)
         out.append(segment)
         for fold in [v for v in segment.values if v.op == "fold" and v.imm == "welford" and len(v.args) == 1]:
-            store = _store_of(fold.args[0], segment)
-            if store is not None:
-                out += _two_passes(fold, store, segment, count, replaced)
+            again = _again(fold.args[0], segment, count)
+            if again:
+                out += _two_passes(fold, again, segment, count, replaced)
     return out
 
 
-def _store_of(value: Value, segment: Segment) -> Value | None:
-    """Where the segment stores what it computes as this value, to be loaded again as it is."""
+def _again(value: Value, segment: Segment, count: int) -> list[Value]:
+    """What makes the value once more, which is the last of them; nothing where that takes longer than its moments."""
     if value.op == "load":
-        return None
+        return []
     stores = (v for v in segment.values if v.op == "store" and v.args[0] is value)
-    return next((v for v in stores if v.exact and v.mask is None), None)
+    store = next((v for v in stores if v.exact and v.mask is None), None)
+    if store is not None:
+        loaded = Value(f"{value.name}_again", "load", [], store.imm, value.type, value.dtype, None, False)
+        loaded.source, loaded.argument, loaded.memory = store.buffer, store.argument, store.memory
+        return [loaded]
+    needed = _needed(value, segment)
+    loads = [v for v in needed if v.op == "load"]
+    cheap = all(v.mask is None and v.op in (*_CHEAP, *_CONSTANTS, "load") for v in needed)
+    stored = {name for v in segment.values if v.op in _WRITES for name in v.tensors()}
+    if not cheap or len(needed) - len(loads) > _MOST_CHEAP or count * len(loads) > _NEAR:
+        return []
+    if any(not stored.isdisjoint(v.tensors()) for v in loads):
+        return []
+    copies: dict[Value, Value] = {}
+    for v in needed:
+        copy = Value(f"{v.name}_again", v.op, [copies.get(a, a) for a in v.args], v.imm, v.type, v.dtype, None, False)
+        copy.source, copy.argument, copy.memory = v.source, v.argument, v.memory
+        copies[v] = copy
+    return list(copies.values())
 
 
-def _two_passes(fold: Value, store: Value, segment: Segment, count: int, replaced: dict[Value, Value]) -> list[Segment]:
+def _needed(value: Value, segment: Segment) -> list[Value]:
+    """The segment's instructions that make the value, in order."""
+    needed = {value}
+    for v in reversed(segment.values):
+        if v in needed:
+            needed.update(v.inputs())
+    return [v for v in segment.values if v in needed]
+
+
+def _two_passes(
+    fold: Value, again: list[Value], segment: Segment, count: int, replaced: dict[Value, Value]
+) -> list[Segment]:
     names = (f"{fold.name}_{k}" for k in itertools.count())
 
     def make(op: str, *args: Value, imm: str = "") -> Value:
@@ -66,15 +97,13 @@ def _two_passes(fold: Value, store: Value, segment: Segment, count: int, replace
     total = next(sums, None) or make("fold", computed, imm="sum")
     number = make("const", imm=number_text(count, fold.type))
     mean = make("div", total, number)
-    loaded = make("load", imm=store.imm)
-    loaded.source, loaded.argument = store.buffer, store.argument
-    difference = make("sub", loaded, mean)
+    difference = make("sub", again[-1], mean)
     square = make("mul", difference, difference)
     squares = make("fold", square, imm="sum")
     members = [v for v in segment.values if v.op == "get" and v.args == [fold]]
     replaced.update((v, (mean, squares, number)[int(v.imm)]) for v in members)
     segment.values = [v for v in segment.values if v not in (fold, total, *members)] + [total]
-    return [Segment("row", [number, mean]), Segment("each", [loaded, difference, square, squares])]
+    return [Segment("row", [number, mean]), Segment("each", [*again, difference, square, squares])]
 
 
 def once_per_row(segments: list[Segment], is_of_row: Callable[[Value], bool]) -> list[Segment]:
