@@ -118,7 +118,7 @@ def _first_call(call: Callable) -> float:
 
 
 # A block is a piece of a training loop, whose host runs ahead of the device: it is waited for once, behind these calls.
-CALLS = 5
+CALLS = 10
 
 
 def _measure(name: str, training: bool, options) -> dict:
