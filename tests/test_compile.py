@@ -241,6 +241,28 @@ def test_a_sum_beside_moments_is_what_it_is_alone():
         assert total.equal(x.sum(-1)) and mean.allclose(x.mean(-1))
 
 
+def _two_moments(x, y):
+    a = x + y
+    return a, (a * 2).var(1), a.var(1)
+
+
+def _moments_of_a_result_in_place(x, y):
+    a = x + 1
+    y.copy_(a - a.mean(1, keepdim=True))
+    return y.var(1), (y * 3).var(1)
+
+
+def _moments_of_a_norm_in_place(x, y):
+    a = x + y
+    y.copy_(F.layer_norm(a, (64,)))
+    return (y * 2).var(1)
+
+
+@pytest.mark.parametrize("fn", [_two_moments, _moments_of_a_result_in_place, _moments_of_a_norm_in_place])
+def test_second_passes_find_what_they_load(fn):
+    check(fn, torch.randn(32, 64), torch.randn(32, 64))
+
+
 def test_a_tensor_that_only_a_mutation_reads_gives_no_place():
     """Inductor removes it, since the mutation is of the same kernel."""
 

@@ -285,6 +285,18 @@ def test_what_follows_the_gradient_of_a_weight_is_its_epilogue(groups, last):
     assert kinds(codes) == {"conv": 1, "reduce": 1}
 
 
+def test_a_bias_whose_weight_is_frozen_is_a_sum():
+    x, weight = torch.randn(2, 3, 6, 5).npu(), torch.randn(4, 3, 3, 3).npu()
+    bias = torch.randn(4).npu().requires_grad_()
+
+    def gradient(op):
+        return torch.autograd.grad(op(x, weight, bias).sin().sum(), bias)[0]
+
+    got, codes = run_and_get_code(gradient, torch.compile(F.conv2d, fullgraph=True))
+    torch.testing.assert_close(got, gradient(F.conv2d), rtol=1e-5, atol=1e-5)
+    assert [kinds([code]) for code in codes] == [{"conv": 1}, {"reduce": 1}]
+
+
 def test_replays_and_tuning():
     model, x = Block(8, 8, 1).eval().npu(), torch.randn(2, 8, 6, 6).npu()
     with torch.no_grad():

@@ -104,6 +104,33 @@ torch.testing.assert_close(ours.cpu(), base)
 # More than what is copied at a time.
 large = torch.randn(300_001)
 torch.testing.assert_close(torch.compile(lambda x: x.sin() + x.mean())(large.npu()).cpu(), large.sin() + large.mean())
+# A result of no bytes.
+
+
+def empty_rows(x, b):
+    torch._check(x.shape[1] <= b.shape[1])
+    total = x.sum(1, keepdim=True)
+    b[:, : x.shape[1]].copy_(x * total)
+    return total
+
+
+empty = torch.compile(empty_rows, fullgraph=True)
+for n in (1, 0):
+    x, b = torch.randn(4, n), torch.arange(4.0).reshape(4, 1)
+    ours = x.npu(), b.npu()
+    torch._dynamo.decorators.mark_unbacked(ours[0], 1)
+    torch.testing.assert_close(empty(*ours).cpu(), empty_rows(x, b))
+    torch.testing.assert_close(ours[1].cpu(), b)
+# Nothing of it is read: the host would compute it once and never again.
+full = torch.compile(lambda x: torch.full_like(x, 3.0) * 2)
+full(large.npu())
+try:
+    with torch.npu.graph(torch.npu.NPUGraph()):
+        full(large.npu())
+except RuntimeError as error:
+    assert "while a graph is captured" in str(error), error
+else:
+    raise AssertionError("captured")
 print(any(name.startswith("compiled::") for name in torch_npu.fallback.report()))
 with open("/proc/self/maps") as maps:
     print("libnpu_cmodel" in maps.read())

@@ -14,8 +14,10 @@
 #include "csrc/aten/fallback.h"
 #include "csrc/aten/nest.h"
 #include "csrc/aten/staging.h"
+#include "csrc/core/capture.h"
 #include "csrc/core/debug.h"
 #include "csrc/core/host_executor.h"
+#include "csrc/core/stream.h"
 #include "support/driver_table.h"
 
 namespace torch_npu {
@@ -319,6 +321,7 @@ void CompiledKernel::run_on_host(const npu_command& command, const at::Tensor* c
   for (uint32_t k = 0; k < command.operand_count; ++k) run.piece_of.push_back(piece_of[operand_tensors_[k]]);
   run.read = [device](void* to, npu_addr from, uint64_t size) { read_bytes(device, to, from, size); };
   run.write = [device](npu_addr to, const void* from, uint64_t size) { write_bytes(device, to, from, size); };
+  refuse_host_in_capture(current_stream_handle(device));
   std::string error;
   const npu_status status = torch_npu::run_on_host(run, &error);
   TORCH_CHECK_INDEX(status != NPU_ERROR_INDEX, command.label, ": ", error);

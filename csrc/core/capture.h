@@ -33,6 +33,9 @@ bool capture_read(npu_stream* stream, void* dst, npu_addr src, uint64_t size, bo
 // The stream waits for an event that was recorded in this capture: it joins. Nothing happens if the capture is over.
 void join_capture(uint64_t capture, const Device& device, npu_stream* stream);
 
+// Throws if the stream is being captured: what the host computes would not be computed again.
+void refuse_host_in_capture(const npu_stream* stream);
+
 // Random numbers in a capture: a seed that stands for the generator's, and an offset from where it will be at replay.
 std::optional<std::pair<uint64_t, uint64_t>> capture_philox(npu_stream* stream, NPUGeneratorImpl* generator,
                                                             uint64_t increment);

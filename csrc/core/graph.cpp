@@ -146,11 +146,15 @@ bool capture_write(npu_stream* stream, npu_addr dst, const void* src, uint64_t s
   });
 }
 
-bool capture_read(npu_stream* stream, void* dst, npu_addr src, uint64_t size, bool pinned) {
+void refuse_host_in_capture(const npu_stream* stream) {
   TORCH_CHECK(
-      pinned || !capture_of(stream),
+      !capture_of(stream),
       "expected work that stays on the device while a graph is captured, got a copy to the host: an op that runs "
       "on the CPU (torch_npu.fallback.report() names them), item(), print, or a copy to memory that is not pinned");
+}
+
+bool capture_read(npu_stream* stream, void* dst, npu_addr src, uint64_t size, bool pinned) {
+  if (!pinned) refuse_host_in_capture(stream);
   return record_node(stream, [&](Node& node) {
     node.kind = Node::kRead;
     node.host = dst;

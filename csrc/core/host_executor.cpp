@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 
 #include "csrc/core/spare.h"
@@ -28,8 +29,8 @@ void each_store(const HostRun& run, F f) {
   const npu_command& command = run.command;
   int rank = command.rank;
   if (!run.program) {
-    const bool product = command.kind == NPU_MATMUL || command.kind == NPU_CONV;
-    return f(product ? 2u : 0u, rank, product);
+    TORCH_INTERNAL_ASSERT(command.kind == NPU_MATMUL || command.kind == NPU_CONV);
+    return f(2u, rank, true);
   }
   for (uint32_t k = 0; k < run.program->instr_count; ++k) {
     const npu_instr& in = run.program->instrs[k];
@@ -41,8 +42,10 @@ void each_store(const HostRun& run, F f) {
 // Do the points of the first `rank` dimensions have all bytes of the piece?
 bool covers(const npu_command& command, const npu_operand& operand, int rank, const DevicePiece& piece) {
   std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
-  for (int d = 0; d < rank; ++d)
+  for (int d = 0; d < rank; ++d) {
+    if (command.size[d] == 0) return false;
     if (command.size[d] > 1 && operand.stride[d] != 0) dims.emplace_back(operand.stride[d], command.size[d]);
+  }
   std::sort(dims.begin(), dims.end());
   int64_t count = 1;
   for (const auto& [stride, size] : dims) {
@@ -64,6 +67,7 @@ std::vector<Use> uses_of(const HostRun& run) {
   const auto piece = [&](uint32_t operand) { return run.piece_of[operand]; };
   each_store(run, [&](uint32_t operand, int rank, bool plain) {
     only_stored[operand] = true;
+    if (piece(operand) >= uses.size()) return;  // of no bytes
     uses[piece(operand)].written = true;
     if (plain && covers(command, command.operands[operand], rank, run.pieces[piece(operand)]))
       filled[piece(operand)] = true;
@@ -87,25 +91,28 @@ class SecondDriver {
     return found;
   }
 
-  npu_status run(const HostRun& run, const std::vector<Use>& uses, std::string* error) {
+  // Nothing: it was refused, and no memory of the device has changed.
+  std::optional<npu_status> run(const HostRun& run, const std::vector<Use>& uses, std::string* error) {
     std::lock_guard lock(mutex_);
     npu_command here = run.command;
     if (run.program) {
       here.program = program_of(*run.program);
-      if (!here.program) return NPU_UNSUPPORTED;
+      if (!here.program) return std::nullopt;
     }
     Copies copies(*this, run, uses);
     npu_status status = copies.bring();
+    if (status == NPU_ERROR_MEMORY) return std::nullopt;
     if (status != NPU_OK) return fail(status, error);
     std::vector<npu_operand> operands(here.operands, here.operands + here.operand_count);
     for (size_t k = 0; k < operands.size(); ++k) {
       if (operands[k].flags & NPU_OPERAND_IMMEDIATE) continue;
       const size_t piece = run.piece_of[k];
-      if (piece >= run.pieces.size()) return NPU_UNSUPPORTED;
+      if (piece >= run.pieces.size()) return std::nullopt;
       operands[k].addr += copies.addr[piece] - run.pieces[piece].begin;
     }
     here.operands = operands.data();
     status = api_->submit(stream_, &here);
+    if (status == NPU_UNSUPPORTED || status == NPU_ERROR_MEMORY) return std::nullopt;
     if (status == NPU_OK) status = api_->stream_synchronize(stream_);
     if (status == NPU_OK) status = copies.take_back();
     return status == NPU_OK ? status : fail(status, error);
@@ -201,13 +208,18 @@ class SecondDriver {
   };
 
   npu_status take(uint64_t size, npu_addr* addr) {
-    const std::optional<npu_addr> spare = spare_.take(size);
-    if (!spare) return api_->memory_alloc(device_, spare_.rounded(size), addr);
-    *addr = *spare;
-    return NPU_OK;
+    if (const std::optional<npu_addr> spare = spare_.take(size)) {
+      *addr = *spare;
+      return NPU_OK;
+    }
+    npu_status status = api_->memory_alloc(device_, spare_.rounded(size), addr);
+    if (status != NPU_ERROR_MEMORY) return status;
+    free(spare_.take_all());
+    return api_->memory_alloc(device_, spare_.rounded(size), addr);
   }
-  void give_back(uint64_t size, npu_addr addr) {
-    for (npu_addr old : spare_.give_back(size, addr)) api_->memory_free(device_, old);
+  void give_back(uint64_t size, npu_addr addr) { free(spare_.give_back(size, addr)); }
+  void free(const std::vector<npu_addr>& blocks) {
+    for (npu_addr block : blocks) api_->memory_free(device_, block);
   }
 
   Spare<npu_addr> spare_;
@@ -244,8 +256,7 @@ npu_status run_by_reference(const HostRun& run, const std::vector<Use>& uses, st
 npu_status run_on_host(const HostRun& run, std::string* error) {
   const std::vector<Use> uses = uses_of(run);
   if (SecondDriver* driver = SecondDriver::get()) {
-    const npu_status status = driver->run(run, uses, error);
-    if (status != NPU_UNSUPPORTED && status != NPU_ERROR_MEMORY) return status;
+    if (const std::optional<npu_status> status = driver->run(run, uses, error)) return *status;
   }
   return run_by_reference(run, uses, error);
 }

@@ -16,8 +16,8 @@ struct DevicePiece {
 };
 
 struct HostRun {
-  npu_command command;              // without a program
-  const npu_program_desc* program;  // null: none. Stays where it is for the life of the process
+  npu_command command;              // without a program; a MATMUL or CONV if there is none
+  const npu_program_desc* program;  // null: none. Its instructions stay where they are for the life of the process
   std::vector<DevicePiece> pieces;
   // For each operand the number of its piece, which it may begin before, where masks leave that out.
   std::vector<size_t> piece_of;

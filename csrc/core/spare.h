@@ -28,11 +28,7 @@ class Spare {
   // Returns what has to be freed: everything that lies here, once it is too much. Sizes have changed, then.
   std::vector<Block> give_back(uint64_t size, Block block) {
     std::vector<Block> old;
-    if (bytes_ + rounded(size) > kMost) {
-      for (const auto& [bytes, spare] : blocks_) old.push_back(spare);
-      blocks_.clear();
-      bytes_ = 0;
-    }
+    if (bytes_ + rounded(size) > kMost) old = take_all();
     if (rounded(size) > kMost) {
       old.push_back(block);
     } else {
@@ -40,6 +36,14 @@ class Spare {
       bytes_ += rounded(size);
     }
     return old;
+  }
+
+  std::vector<Block> take_all() {
+    std::vector<Block> all;
+    for (const auto& [bytes, block] : blocks_) all.push_back(block);
+    blocks_.clear();
+    bytes_ = 0;
+    return all;
   }
 
  private:

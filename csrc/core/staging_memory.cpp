@@ -1,7 +1,6 @@
 #include "csrc/core/staging_memory.h"
 
 #include <c10/core/CPUAllocator.h>
-#include <c10/core/impl/alloc_cpu.h>
 
 #include <mutex>
 
@@ -22,12 +21,11 @@ class StagingAllocator final : public c10::Allocator {
       std::lock_guard lock(mutex_);
       block = spare_.take(whole);
     }
-    char* base = block ? *block : static_cast<char*>(c10::alloc_cpu(Spare<char*>::rounded(whole)));
+    char* base = block ? *block : static_cast<char*>(c10::GetCPUAllocator()->raw_allocate(spare_.rounded(whole)));
     *reinterpret_cast<uint64_t*>(base) = whole;
-    return {base + kHeader, base, raw_deleter(), c10::Device(c10::kCPU)};
+    return {base + kHeader, base, &give_back, c10::Device(c10::kCPU)};
   }
 
-  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
   void copy_data(void* dst, const void* src, size_t size) const override { default_copy_data(dst, src, size); }
 
   static StagingAllocator& get() {
@@ -43,7 +41,7 @@ class StagingAllocator final : public c10::Allocator {
       std::lock_guard lock(get().mutex_);
       old = get().spare_.give_back(*reinterpret_cast<uint64_t*>(base), base);
     }
-    for (char* block : old) c10::free_cpu(block);
+    for (char* block : old) c10::GetCPUAllocator()->raw_deallocate(block);
   }
 
   std::mutex mutex_;

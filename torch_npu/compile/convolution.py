@@ -103,7 +103,7 @@ def _gradients(lowered):
         image, output = (grad, x) if transposed else (x, grad)  # of the plain convolution
         sizes = (image.get_size(), output.get_size(), weight.get_size(), windows, groups)
         own = [wanted and v is not None and _fits(node, [grad, x], weight, v) for wanted, v in zip(mask, values[:2])]
-        own.append(own[1] and mask[2])
+        own.append(mask[2] and own == list(mask[:2]))  # it takes no more than a sum
         others = [wanted and not ours for wanted, ours in zip(mask, own)]
         results = list(lowered(grad, x, weight, bias_sizes, *windows, *rest, others)) if any(others) else [None] * 3
         if own[0]:

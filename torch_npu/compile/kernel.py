@@ -272,7 +272,7 @@ class NpuKernel(SIMDKernel):
             self.builder.segments, lambda v: not any(strides[v.imm][-self.space.inner_rank :])
         )
         self._share_buffers()
-        self.must_keep_buffers &= OrderedSet(self._loaded())
+        self.must_keep_buffers = OrderedSet(self._loaded())
         super().remove_kernel_local_buffers()
 
     def _loaded(self) -> set[str]:

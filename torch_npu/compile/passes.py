@@ -43,36 +43,50 @@ def moments_by_sums(segments: list[Segment], count: int) -> list[Segment]:
             _rename(value, replaced)
         out.append(segment)
         for fold in [v for v in segment.values if v.op == "fold" and v.imm == "welford" and len(v.args) == 1]:
-            again = _again(fold.args[0], segment, count)
+            again = _again(fold, segment, count)
             if again:
                 out += _two_passes(fold, again, segment, count, replaced)
     return out
 
 
-def _again(value: Value, segment: Segment, count: int) -> list[Value]:
-    """What makes the value once more, which is the last of them; nothing where that takes longer than its moments."""
+def _again(fold: Value, segment: Segment, count: int) -> list[Value]:
+    """What makes the folded value once more, itself last; nothing where that takes longer than its moments."""
+    value = fold.args[0]
     if value.op == "load":
         return []
     stores = (v for v in segment.values if v.op == "store" and v.args[0] is value)
     store = next((v for v in stores if v.exact and v.mask is None), None)
     if store is not None:
-        loaded = Value(f"{value.name}_again", "load", [], store.imm, value.type, value.dtype, None, False)
-        loaded.source, loaded.argument, loaded.memory = store.buffer, store.argument, store.memory
-        return [loaded]
+        return [_loaded_again(fold, store)]
     needed = _needed(value, segment)
-    loads = [v for v in needed if v.op == "load"]
-    cheap = all(v.mask is None and v.op in (*_CHEAP, *_CONSTANTS, "load") for v in needed)
-    stored = {name for v in segment.values if v.op in _WRITES for name in v.tensors()}
-    if not cheap or len(needed) - len(loads) > _MOST_CHEAP or count * len(loads) > _NEAR:
-        return []
-    if any(not stored.isdisjoint(v.tensors()) for v in loads):
-        return []
+    return _computed_again(fold, needed) if _is_cheap(needed, segment, count) else []
+
+
+def _loaded_again(fold: Value, store: Value) -> Value:
+    loaded = Value(f"{fold.name}_again", "load", [], store.imm, fold.type, fold.dtype, None, False)
+    loaded.source, loaded.argument, loaded.memory = store.buffer, store.argument, store.memory
+    return loaded
+
+
+def _computed_again(fold: Value, needed: list[Value]) -> list[Value]:
     copies: dict[Value, Value] = {}
     for v in needed:
-        copy = Value(f"{v.name}_again", v.op, [copies.get(a, a) for a in v.args], v.imm, v.type, v.dtype, None, False)
+        args = [copies.get(a, a) for a in v.args]
+        copy = Value(f"{fold.name}_{v.name}", v.op, args, v.imm, v.type, v.dtype, None, False)
         copy.source, copy.argument, copy.memory = v.source, v.argument, v.memory
         copies[v] = copy
     return list(copies.values())
+
+
+def _is_cheap(needed: list[Value], segment: Segment, count: int) -> bool:
+    loads = [v for v in needed if v.op == "load"]
+    stored = {name for v in segment.values if v.op in _WRITES for name in v.tensors()}
+    return (
+        all(v.mask is None and v.op in (*_CHEAP, *_CONSTANTS, "load") for v in needed)
+        and len(needed) - len(loads) <= _MOST_CHEAP
+        and count * len(loads) <= _NEAR
+        and all(stored.isdisjoint(v.tensors()) for v in loads)
+    )
 
 
 def _needed(value: Value, segment: Segment) -> list[Value]:
