@@ -45,6 +45,25 @@ def test_no_compiler_is_needed(python, tmp_path):
     assert finished.lines() == ["[]"] and said(finished) == []
 
 
+def test_a_compiler_that_fails_concerns_triton_only(python, tmp_path):
+    """Where there is a GPU, PyTorch asks for Triton's hash, and Triton calls the C compiler."""
+    gpu = """
+import subprocess
+import torch.utils._triton
+from torch._inductor.runtime import autotune_cache
+asked = []
+def build():
+    asked.append(True)
+    subprocess.check_call(["false"])
+autotune_cache.has_triton = autotune_cache.has_triton_package = lambda: True
+torch.utils._triton.triton_backend = build
+"""
+    again = WORKS + "print(bool(asked))"
+    for _ in range(2):  # compiled, and from the cache
+        finished = python(gpu + again, timeout=300, TORCHINDUCTOR_CACHE_DIR=str(tmp_path))
+        assert finished.lines() == ["[]", "True"] and said(finished) == []
+
+
 @pytest.mark.parametrize("folder", ["below a file", "read only"])
 def test_a_cache_folder_that_takes_no_files_is_replaced(python, tmp_path, folder):
     (tmp_path / "file").touch()

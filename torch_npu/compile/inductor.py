@@ -2,8 +2,10 @@
 
 import functools
 import logging
+import subprocess
 
 import torch
+import torch.utils._triton
 from torch._inductor import compile_fx, config, dependencies, ir, lowering, scheduler, utils
 from torch._inductor.codegen.common import (
     DeviceOpOverrides,
@@ -120,6 +122,8 @@ def register() -> None:
     if torch.__version__ < (2, 13):
         scheduler.Scheduler.score_fusion_memory = _by_points(scheduler.Scheduler.score_fusion_memory)
     utils.is_big_gpu = _without_templates(utils.is_big_gpu)
+    triton = torch.utils._triton
+    triton.triton_hash_with_backend = _unusable_or_not(triton.triton_hash_with_backend)
     compile_fx.get_input_idxs_to_check = _without_alignment(compile_fx.get_input_idxs_to_check)
 
 
@@ -220,6 +224,20 @@ def _say_python() -> None:
 def _on_npu(graph: torch.fx.GraphModule) -> bool:
     values = (v for n in graph.graph.nodes for v in torch.utils._pytree.tree_leaves(n.meta.get("val")))
     return any(isinstance(v, torch.Tensor) and v.device.type == "npu" for v in values)
+
+
+def _unusable_or_not(triton_hash_with_backend):
+    """PyTorch asks Triton for its hash where there is a GPU, whatever the graph is for, and goes on without it after a
+    RuntimeError. Triton builds its driver then: a C compiler that fails, or finds no Python.h, is another error."""
+
+    @functools.wraps(triton_hash_with_backend)
+    def ask():
+        try:
+            return triton_hash_with_backend()
+        except (OSError, subprocess.SubprocessError) as error:
+            raise RuntimeError(f"Triton cannot be used: {error}") from error
+
+    return ask
 
 
 def _without_alignment(inputs_to_check):
