@@ -45,9 +45,7 @@ def test_no_compiler_is_needed(python, tmp_path):
     assert finished.lines() == ["[]"] and said(finished) == []
 
 
-def test_a_compiler_that_fails_concerns_triton_only(python, tmp_path):
-    """Where there is a GPU, PyTorch asks for Triton's hash, and Triton calls the C compiler."""
-    gpu = """
+BROKEN_TRITON = """
 import subprocess
 import torch.utils._triton
 from torch._inductor.runtime import autotune_cache
@@ -58,9 +56,13 @@ def build():
 autotune_cache.has_triton = autotune_cache.has_triton_package = lambda: True
 torch.utils._triton.triton_backend = build
 """
-    again = WORKS + "print(bool(asked))"
+
+
+def test_a_compiler_that_fails_concerns_triton_only(python, tmp_path):
+    """Where there is a GPU, PyTorch asks for Triton's hash, and Triton calls the C compiler."""
     for _ in range(2):  # compiled, and from the cache
-        finished = python(gpu + again, timeout=300, TORCHINDUCTOR_CACHE_DIR=str(tmp_path))
+        code = BROKEN_TRITON + WORKS + "print(bool(asked))"
+        finished = python(code, timeout=300, TORCHINDUCTOR_CACHE_DIR=str(tmp_path))
         assert finished.lines() == ["[]", "True"] and said(finished) == []
 
 

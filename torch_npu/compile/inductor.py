@@ -123,7 +123,7 @@ def register() -> None:
         scheduler.Scheduler.score_fusion_memory = _by_points(scheduler.Scheduler.score_fusion_memory)
     utils.is_big_gpu = _without_templates(utils.is_big_gpu)
     triton = torch.utils._triton
-    triton.triton_hash_with_backend = _unusable_or_not(triton.triton_hash_with_backend)
+    triton.triton_hash_with_backend = _with_runtime_errors(triton.triton_hash_with_backend)
     compile_fx.get_input_idxs_to_check = _without_alignment(compile_fx.get_input_idxs_to_check)
 
 
@@ -226,7 +226,7 @@ def _on_npu(graph: torch.fx.GraphModule) -> bool:
     return any(isinstance(v, torch.Tensor) and v.device.type == "npu" for v in values)
 
 
-def _unusable_or_not(triton_hash_with_backend):
+def _with_runtime_errors(triton_hash_with_backend):
     """PyTorch asks Triton for its hash where there is a GPU, whatever the graph is for, and goes on without it after a
     RuntimeError. Triton builds its driver then: a C compiler that fails, or finds no Python.h, is another error."""
 
