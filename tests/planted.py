@@ -4,6 +4,7 @@ import ctypes
 import time
 
 import torch
+import torch._dynamo
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
@@ -15,6 +16,8 @@ def samples(op_info, device, dtype, requires_grad, **kwargs):
 
 def misbehave(name):
     def op(x):
+        if name == "break" and x.device.type == "npu":
+            torch._dynamo.graph_break()
         if x.device.type == "npu" and x.numel() == 3:
             if name == "segfault":
                 ctypes.string_at(0)
@@ -29,7 +32,7 @@ def misbehave(name):
     return op
 
 
-for name in ("segfault", "hang", "raise", "wrong", "fine"):
+for name in ("segfault", "hang", "raise", "wrong", "break", "fine"):
     op_db.append(
         OpInfo(
             f"planted.{name}",

@@ -384,6 +384,21 @@ def test_a_product_alone_needs_no_program():
     check(lambda a, b: (a @ b, a.int() @ b.int()), torch.randn(5, 6).double(), torch.randn(6, 7).double(), kernels=3)
 
 
+def test_products_without_elements():
+    check(lambda a, b, c: (a @ b) @ c + 1, torch.randn(3, 4), torch.randn(4, 0), torch.randn(0, 2), kernels=1)
+    batches = torch.randn(2, 3, 4), torch.randn(2, 4, 0), torch.randn(2, 0, 5)
+    check(lambda a, b, c: ((a @ b).relu() @ c, (a @ b).sum(-1)), *batches)
+    heads = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 4, 0), torch.randn(2, 3, 0, 5)
+    check(lambda a, b, c: ((a @ b) @ c).transpose(1, 2).reshape(2, 5, 15), *heads)
+
+
+def test_moments_of_nothing_are_nan():
+    def moments(x):
+        return torch.var_mean(x), torch.std_mean(x, 0, keepdim=True), torch.var_mean(x, (0, 1), correction=0)
+
+    check(moments, torch.randn(0, 3), tolerance={"rtol": 0, "atol": 0, "equal_nan": True})
+
+
 def test_loops_that_do_not_fit_a_product_stay_outside():
     a, b, table = torch.randn(6, 8), torch.randn(8, 12), torch.randn(3, 4)
     check(lambda a, b, t: (a @ b).view(2, 3, 3, 4).transpose(1, 2) * t, a, b, table, kernels=2)

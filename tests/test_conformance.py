@@ -49,6 +49,7 @@ def test_a_crash_or_a_hang_costs_one_entry(module, tmp_path):
         "hang": "timeout",
         "raise": "raised",
         "wrong": "wrong",
+        "break": "passed",  # nothing to break
         "fine": "passed",
     }
     assert found["planted.segfault"]["message"].startswith("sample 1, forward: the process was ended by SIGSEGV")
@@ -56,6 +57,17 @@ def test_a_crash_or_a_hang_costs_one_entry(module, tmp_path):
     assert found["planted.raise"]["message"] == "sample 1, forward: RuntimeError: planted"
     assert "Greatest absolute difference: 1.0" in found["planted.wrong"]["message"]
     assert "crashed  planted.segfault (float32)" in run.out
+
+
+def test_compiled_entries_are_one_graph_as_on_the_cpu(module, tmp_path):
+    file = tmp_path / "run.json"
+    options = ("--load", PLANTED, "--op", "planted.(raise|wrong|break|fine)|nonzero", "--db", "compiled")
+    run = module("conformance", *options, "--json-file", str(file))
+    assert run.status == 1
+    found = {r["name"].removeprefix("planted."): r for r in json.loads(file.read_text())["results"]}
+    statuses = {"raise": "raised", "wrong": "wrong", "break": "raised", "fine": "passed", "nonzero": "passed"}
+    assert {name: r["status"] for name, r in found.items()} == statuses
+    assert "graph_break()" in found["break"]["message"]
 
 
 def test_each_entry_says_how_it_ran(module, tmp_path, cmodel):

@@ -51,6 +51,16 @@ def _any(lowered):
     return reduce
 
 
+def _var_mean(lowered):
+    """The mean of nothing is nan; Inductor's Welford fold begins with 0."""
+
+    def reduce(x, axis=None, *, correction=None, keepdim=False):
+        var, mean = lowered(x, axis, correction=correction, keepdim=keepdim)
+        return var, lowering.lowerings[aten.mean.dim](x, axis, keepdim) if 0 in x.get_size() else mean
+
+    return reduce
+
+
 def _one_node(decomposed):
     @functools.wraps(decomposed)
     def compose(x):
@@ -75,6 +85,8 @@ def register() -> None:
     norm = aten.native_layer_norm.default
     decomposition.decompositions[norm] = _layer_norm(decomposition.decompositions[norm])
     pooling.register()
+    var_mean = aten.var_mean.correction
+    left_to_aten.replace_lowering(var_mean, _var_mean(lowering.lowerings[var_mean]))
     for name in aten.any.overloads():
         op = getattr(aten.any, name)
         if op in lowering.lowerings:

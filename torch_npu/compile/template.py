@@ -26,6 +26,9 @@ class Template(ir.TemplateBuffer):
         self.points, self.order, self.numbers = list(points), order, numbers
         super().__init__(layout, inputs, make_kernel_render=None)
 
+    def is_no_op(self) -> bool:
+        return self.is_zero_elements()
+
     def place(self, variables) -> sympy.Expr:
         """The flat index of a point."""
         return sympy.Add(*[v * numel(self.points[k + 1 :]) for k, v in enumerate(variables)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -64,7 +65,9 @@ def tasks(databases: Iterable[str], dtypes: Iterable[str], pattern: str | None) 
 
 def load(path: str) -> None:
     """Runs a Python file that adds entries to the databases, such as OpInfos of custom ops."""
-    spec = importlib.util.spec_from_file_location("conformance_entries", path)
+    name = f"conformance_entries_{re.sub('[^A-Za-z0-9]', '_', path)}"
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise FileNotFoundError(f"expected a Python file, got {path}")
-    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    sys.modules[name] = importlib.util.module_from_spec(spec)  # where Dynamo looks for what a function calls
+    spec.loader.exec_module(sys.modules[name])
