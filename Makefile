@@ -20,7 +20,7 @@ help:
 	@echo "make demo         train LeNet on npu:0 and on the CPU; fine-tune a small Qwen2 with LoRA and let it generate"
 	@echo "make test         build and run the tests (TEST=tests/test_memory.py for a part, WORKERS=4 on a larger machine)"
 	@echo "make conformance  PyTorch's op, module and optimizer databases, nine dtypes; report in build/conformance.html"
-	@echo "make conformance-compile  every op of PyTorch's database through torch.compile; build/conformance-compile.html"
+	@echo "make conformance-compile  every sample of PyTorch's op database through torch.compile; build/conformance-compile.html"
 	@echo "make operators    make docs/operators.md: what is native, decomposed, or still on the CPU"
 	@echo "make install      build, and let .venv/bin/python find the device (demo and test begin with it)"
 	@echo "make build        .venv, libraries, drivers (NPU_DRIVERS=cmodel,template for some of them)"
@@ -63,7 +63,7 @@ conformance: install
 	  --json-file build/conformance.json --html build/conformance.html
 
 conformance-compile: install
-	$(BIN)/python -m torch_npu conformance --db compiled --limit 2 \
+	$(BIN)/python -m torch_npu conformance --db compiled --timeout 900 \
 	  --json-file build/conformance-compile.json --html build/conformance-compile.html
 
 # From the last full run, or from a new one if the library has changed since. A failure in it fails conformance, not this.

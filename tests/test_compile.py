@@ -438,6 +438,12 @@ def test_what_programs_lack_stays_an_aten_call():
     check(lambda a: torch.view_as_complex(a).abs() * 2, torch.randn(10, 2))
 
 
+@pytest.mark.parametrize("how", ["max", "mean", "sum"])
+def test_aten_calls_have_the_strides_that_were_promised(how):
+    lengths = torch.tensor([[1, 1, 1, 2]]).expand(5, 4).contiguous()
+    check(lambda x, n: torch.segment_reduce(x, how, lengths=n, axis=1, unsafe=True), torch.randn(5, 5), lengths)
+
+
 def test_an_op_that_turns_out_to_be_impossible_is_left_to_aten(monkeypatch, caplog):
     from torch._inductor import lowering
 

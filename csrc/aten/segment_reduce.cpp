@@ -93,7 +93,7 @@ Tensor by_offsets(ReductionType reduction, const Tensor& data, const Tensor& off
     const Tensor empty = initial ? out : at::full({}, std::numeric_limits<double>::quiet_NaN(), out.options());
     out = at::where(s.lengths == 0, empty, out / s.lengths);
   }
-  return out.reshape(s.shape).to(data.scalar_type());
+  return out.reshape(s.shape).to(data.scalar_type()).contiguous();
 }
 
 Tensor by_offsets_backward(const Tensor& grad_, const Tensor& output_, const Tensor& data, ReductionType reduction,

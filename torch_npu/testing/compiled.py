@@ -21,8 +21,11 @@ class _CompiledCall(_Call):
             return super().run(seed)
         try:
             return self.compiled(seed, fullgraph=True)
-        except Exception:
-            if self.refusal(seed, fullgraph=True) is None:
+        except Exception as ours:
+            # Dynamo looks into a tensor of one number while it traces, if the tensor is the CPU's. Of other devices the
+            # number is unknown then, and ops that make a size or a place of it, such as narrow, break the graph.
+            unknown_number = "PendingUnbackedSymbolNotFound" in str(ours)
+            if not unknown_number and self.refusal(seed, fullgraph=True) is None:
                 raise
         try:
             return self.compiled(seed, fullgraph=False)
