@@ -18,7 +18,7 @@ CPP := $(shell find csrc drivers include support tools tests -name '*.cpp' -o -n
 
 help:
 	@echo "make demo         train LeNet on npu:0 and on the CPU; fine-tune a small Qwen2 with LoRA and let it generate"
-	@echo "make test         build and run the tests (TEST=tests/test_memory.py for a part, WORKERS=4 on a larger machine)"
+	@echo "make test         build and run the tests (TEST=tests/memory for a part, WORKERS=4 on a larger machine)"
 	@echo "make conformance  PyTorch's op, module and optimizer databases, nine dtypes; report in build/conformance.html"
 	@echo "make conformance-compile  every sample of PyTorch's op database through torch.compile; build/conformance-compile.html"
 	@echo "make operators    make docs/operators.md: what is native, decomposed, or still on the CPU"

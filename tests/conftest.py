@@ -13,14 +13,7 @@ import pytest
 import torch
 
 import torch_npu
-
-ROOT = Path(__file__).resolve().parent.parent
-LIBRARIES = ROOT / "torch_npu" / "lib"
-
-
-# Kineto shows devices of PrivateUse1 from torch 2.12 on (docs/design.md, "Profiler").
-PROFILED = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 12)
-needs_profiler = pytest.mark.skipif(not PROFILED, reason="torch 2.11's profiler shows no devices of PrivateUse1")
+from tests.support import LIBRARIES, ROOT
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support import ROOT
+
 LIB = Path(os.environ.get("NPU_LIB", ROOT / "torch_npu" / "lib"))
 
 

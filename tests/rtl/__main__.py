@@ -25,7 +25,7 @@ def bench(program: Path, module: str, seed: int = 1, work: float = 1, **variable
     results = folder / "results.xml"
     results.unlink(missing_ok=True)
     environment = os.environ | {
-        "COCOTB_TEST_MODULES": f"tests.rtl.bench_{module}",
+        "COCOTB_TEST_MODULES": f"tests.rtl.benches.{module}",
         "COCOTB_TOPLEVEL": "top",
         "TOPLEVEL_LANG": "verilog",
         "COCOTB_RESULTS_FILE": str(results),
