@@ -4,7 +4,7 @@
 #undef npu_driver_get
 
 static npu_status no_open(const char* options, npu_instance** out) {
-  return (void)options, (void)out, FAIL(NPU_ERROR_DEVICE_LOST, "expected a chip at /dev/mychip0, got no such device");
+  return (void)options, (void)out, fail(NPU_ERROR_DEVICE_LOST, "expected a chip at /dev/mychip0, got no such device");
 }
 
 NPU_EXPORT const npu_driver* npu_driver_get(void) {

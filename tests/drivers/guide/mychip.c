@@ -106,7 +106,7 @@ static npu_status report(queue* q, uint64_t number) {
   npu_status status = q->failure;
   if (status == NPU_OK || q->failed > number) return NPU_OK;
   q->failure = NPU_OK;
-  return FAIL(status, "%s", q->text);
+  return fail(status, "%s", q->text);
 }
 /* guide: end */
 
@@ -120,7 +120,7 @@ static npu_status chip_stream_create(npu_device* device, int32_t priority, npu_s
   s->queue = q;
   if (pthread_create(&q->worker, NULL, work, q) != 0) {
     free(q), stream_destroy(&s->base);
-    return FAIL(NPU_ERROR_MEMORY, "stream_create: expected a worker thread, got none");
+    return fail(NPU_ERROR_MEMORY, "stream_create: expected a worker thread, got none");
   }
   pthread_mutex_lock(&queue_lock);
   q->next = queues, queues = q;
@@ -182,7 +182,7 @@ static npu_status drain(npu_device* device, int quiet) {
   }
   for (queue* q = queues; q; q = q->next)
     if (q->device == device && q->failure != NPU_OK) {
-      if (first == NPU_OK && !quiet) first = FAIL(q->failure, "%s", q->text);
+      if (first == NPU_OK && !quiet) first = fail(q->failure, "%s", q->text);
       q->failure = NPU_OK;
     }
   pthread_mutex_unlock(&queue_lock);
@@ -218,7 +218,7 @@ static npu_status chip_event_record(npu_event* event, npu_stream* stream) {
   queue* q = ((chip_stream*)stream)->queue;
   chip_event* e = (chip_event*)event;
   mark* m = calloc(1, sizeof *m);
-  if (!m) return FAIL(NPU_ERROR_MEMORY, "event_record: expected host memory, got none");
+  if (!m) return fail(NPU_ERROR_MEMORY, "event_record: expected host memory, got none");
   pthread_mutex_lock(&queue_lock);
   m->refs = 2, m->queue = q, m->number = q->given + 1, q->refs++; /* the event's and the job's */
   unref_mark(e->mark);
@@ -284,7 +284,7 @@ static npu_status chip_event_elapsed(npu_event* start, npu_event* end, double* o
   int valid = (start->flags & end->flags & NPU_EVENT_TIMING) && a && b && a->reached && b->reached;
   if (valid) *out = b->time - a->time;
   pthread_mutex_unlock(&queue_lock);
-  return valid ? NPU_OK : FAIL(NPU_ERROR_INVALID, "event_elapsed: expected two reached events with NPU_EVENT_TIMING");
+  return valid ? NPU_OK : fail(NPU_ERROR_INVALID, "event_elapsed: expected two reached events with NPU_EVENT_TIMING");
 }
 
 static void chip_device_close(npu_device* device) {
@@ -312,7 +312,7 @@ static npu_status chip_copy(const char* what, npu_stream* stream, void* to, npu_
   if (!from) from = find(device, src, size);
   pthread_mutex_unlock(&device->lock);
   if (!to || !from)
-    return FAIL(NPU_ERROR_ADDRESS, "%s: expected %" PRIu64 " bytes in one live allocation, got 0x%" PRIx64, what, size,
+    return fail(NPU_ERROR_ADDRESS, "%s: expected %" PRIu64 " bytes in one live allocation, got 0x%" PRIx64, what, size,
                 to ? src : dst);
   queue* q = ((chip_stream*)stream)->queue;
   pthread_mutex_lock(&queue_lock);
@@ -348,10 +348,10 @@ static npu_status chip_program_create(npu_device* device, const npu_program_desc
   for (uint32_t i = 0; known && i < 5; i++) known = in[i].op == add[i] && in[i].mask == NPU_NO_VALUE && in[i].zero == 0;
   known = known && in[0].imm == NPU_SEGMENT_EACH && in[1].dtype == NPU_F32 && in[2].dtype == NPU_F32 &&
           in[3].dtype == NPU_F32 && ((in[3].a == 1 && in[3].b == 2) || (in[3].a == 2 && in[3].b == 1)) && in[4].a == 3;
-  if (!known) return FAIL(NPU_UNSUPPORTED, "program '%s': this chip knows add in F32 only", desc->name);
+  if (!known) return fail(NPU_UNSUPPORTED, "program '%s': this chip knows add in F32 only", desc->name);
   uint32_t count = desc->operand_count;
   if (count > NPU_MAX_OPERANDS || in[1].imm >= count || in[2].imm >= count || in[4].imm >= count)
-    return FAIL(NPU_ERROR_INVALID, "program '%s': expected operands below operand_count", desc->name);
+    return fail(NPU_ERROR_INVALID, "program '%s': expected operands below operand_count", desc->name);
   npu_program* made = (npu_program*)make(device, sizeof *made);
   if (!made) return NPU_ERROR_MEMORY;
   made->a = in[1].imm, made->b = in[2].imm, made->out = in[4].imm;
@@ -379,7 +379,7 @@ static npu_status chip_supports(npu_device* device, const npu_command* command) 
         command->u.matmul.acc_dtype == NPU_F32 && is_f32(&o[0]) && is_f32(&o[1]) && is_f32(&o[2]))
       return NPU_OK;
   }
-  return FAIL(NPU_UNSUPPORTED, "command kind %d in this form: this chip has not got it", command->kind);
+  return fail(NPU_UNSUPPORTED, "command kind %d in this form: this chip has not got it", command->kind);
 }
 /* guide: end */
 
@@ -429,7 +429,7 @@ static npu_status chip_submit(npu_stream* stream, const npu_command* command) {
   npu_status status = chip_supports(device, command);
   if (status != NPU_OK) return status;
   if (command->operand_count > NPU_MAX_OPERANDS)
-    return FAIL(NPU_ERROR_INVALID, "expected at most %d operands, got %u", NPU_MAX_OPERANDS, command->operand_count);
+    return fail(NPU_ERROR_INVALID, "expected at most %d operands, got %u", NPU_MAX_OPERANDS, command->operand_count);
   const npu_operand* o = command->operands;
   const int matmul = command->kind == NPU_MATMUL;
   const npu_operand *a = matmul ? &o[0] : &o[command->program->a], *b = matmul ? &o[1] : &o[command->program->b];
@@ -437,9 +437,9 @@ static npu_status chip_submit(npu_stream* stream, const npu_command* command) {
   const char* name = matmul ? "MATMUL" : "MAP";
   int64_t m = command->size[0], n = matmul ? command->size[1] : 1, k = matmul ? command->u.matmul.k : 1;
   if (m < 0 || n < 0 || k < 0)
-    return FAIL(NPU_ERROR_INVALID, "%s (%s): expected sizes of 0 or more", name, command->label);
+    return fail(NPU_ERROR_INVALID, "%s (%s): expected sizes of 0 or more", name, command->label);
   if (m == 0 || n == 0) return NPU_OK;
-  if (m >> 40 || n >> 40 || k >> 40 || k == 0) return FAIL(NPU_UNSUPPORTED, "%s of this size: not on this chip", name);
+  if (m >> 40 || n >> 40 || k >> 40 || k == 0) return fail(NPU_UNSUPPORTED, "%s of this size: not on this chip", name);
   job j = {.run = matmul ? run_matmul : run_add, .count = {m, n, k}};
   const npu_operand* operands[] = {a, b, out};
   const int64_t counts[3][2] = {{m, matmul ? k : 1}, {matmul ? k : m, n}, {m, n}};
@@ -447,12 +447,12 @@ static npu_status chip_submit(npu_stream* stream, const npu_command* command) {
   for (int i = 0; i < 3; i++) {
     *places[i] = locate(device, operands[i], counts[i], command->rank);
     if (!*places[i])
-      return FAIL(NPU_ERROR_ADDRESS, "%s (%s): expected a live allocation around operand at 0x%" PRIx64, name,
+      return fail(NPU_ERROR_ADDRESS, "%s (%s): expected a live allocation around operand at 0x%" PRIx64, name,
                   command->label, operands[i]->addr);
     if (!matmul && m > 1 && operands[i]->stride[0] != 1)
-      return FAIL(NPU_UNSUPPORTED, "MAP with stride %" PRId64 ": this chip adds contiguous memory only",
+      return fail(NPU_UNSUPPORTED, "MAP with stride %" PRId64 ": this chip adds contiguous memory only",
                   operands[i]->stride[0]);
-    if ((uintptr_t)*places[i] % 4) return FAIL(NPU_UNSUPPORTED, "%s of unaligned memory: not on this chip", name);
+    if ((uintptr_t)*places[i] % 4) return fail(NPU_UNSUPPORTED, "%s of unaligned memory: not on this chip", name);
     j.stride[2 * i] = operands[i]->stride[0], j.stride[2 * i + 1] = operands[i]->stride[1];
   }
   pthread_mutex_lock(&queue_lock);
