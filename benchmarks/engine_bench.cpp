@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "drivers/cmodel/job.h"
-#include "drivers/cmodel/pool.h"
+#include "drivers/cmodel/job/job.h"
+#include "drivers/cmodel/threads/pool.h"
 
 namespace {
 

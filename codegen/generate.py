@@ -33,7 +33,7 @@ def quote(text: str | None) -> str:
 
 
 def programs(entries: list[Entry], namespace: str) -> str:
-    lines = ['#include "csrc/aten/map.h"\n', f"namespace torch_npu::{namespace} {{"]
+    lines = ['#include "csrc/aten/dispatch/map.h"\n', f"namespace torch_npu::{namespace} {{"]
     for entry in entries:
         for index, variant in enumerate(entry.variants):
             name = kernel_name(entry, index)
@@ -46,7 +46,7 @@ def programs(entries: list[Entry], namespace: str) -> str:
 
 
 def kernels_header(entries: list[Entry], namespace: str) -> str:
-    lines = ["#pragma once", '#include "csrc/aten/map.h"\n', f"namespace torch_npu::{namespace} {{"]
+    lines = ["#pragma once", '#include "csrc/aten/dispatch/map.h"\n', f"namespace torch_npu::{namespace} {{"]
     for entry in entries:
         if entry.kernel:
             lines += [f"// {line}" for variant in entry.variants for line in variant.source]
@@ -155,7 +155,7 @@ def shard(entries: list[tuple[Entry, Op]], namespace: str) -> str:
         headers |= includes
     return "\n".join(
         [f"#include <{h}>" for h in sorted(headers)]
-        + ['\n#include "csrc/aten/pointwise.h"\n', f"namespace torch_npu::{namespace} {{", *definitions]
+        + ['\n#include "csrc/aten/dispatch/pointwise.h"\n', f"namespace torch_npu::{namespace} {{", *definitions]
         + ["TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {", *bodies, "}", "}", ""]
     )
 

@@ -1,4 +1,4 @@
-"""Turns codegen/functions.ops into support/functions.npu: python codegen/sequences.py
+"""Turns codegen/functions.ops into support/program/functions.npu: python codegen/sequences.py
 
 The source has Python's syntax, with the expressions of the op table (expression.py). A function named as an instruction
 becomes a program of that name, which docs/isa.md, "Functions", makes the definition of the instruction; other functions
@@ -14,7 +14,7 @@ from pathlib import Path
 from expression import Program, Result, TableError, Value, instruction_arity
 
 SOURCE = Path(__file__).resolve().parent / "functions.ops"
-TARGET = SOURCE.parent.parent / "support" / "functions.npu"
+TARGET = SOURCE.parent.parent / "support" / "program" / "functions.npu"
 _NOTE = """\
 # The functions of f32 as sequences of exactly rounded instructions: docs/isa.md, "Functions".
 # Made by codegen/sequences.py from codegen/functions.ops, where they can be read. Do not edit.

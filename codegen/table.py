@@ -12,7 +12,7 @@ _ENTRY = re.compile(
     r"^(?P<kernel>kernel\s+)?(?P<name>[\w.]+)\((?P<arguments>[^)]*)\)"
     r"\s*(?:\[(?P<marks>[^\]]*)\])?\s*(?:when\s+(?P<condition>.+?))?\s*:\s+(?P<body>.+)$"
 )
-# How an op without a structured meta builds its iterator: a function of csrc/aten/pointwise.h.
+# How an op without a structured meta builds its iterator: a function of csrc/aten/dispatch/pointwise.h.
 ITERATORS = ("unary", "unary_float", "unary_bool", "unary_real", "unary_float_real", "binary", "binary_float")
 ITERATORS += ("compare", "ternary")
 # The kinds that `all` stands for.

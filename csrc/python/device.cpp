@@ -1,10 +1,10 @@
-#include "csrc/core/device.h"
+#include "csrc/core/device/device.h"
 
 #include <ATen/Context.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/device_lazy_init.h>
 
-#include "csrc/core/add_drivers.h"
+#include "csrc/core/device/add_drivers.h"
 #include "csrc/python/bindings.h"
 
 namespace py = pybind11;

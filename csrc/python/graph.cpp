@@ -1,10 +1,10 @@
-#include "csrc/core/graph.h"
+#include "csrc/core/graph/graph.h"
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/Exceptions.h>
 
-#include "csrc/core/capture.h"
-#include "csrc/core/stream.h"
+#include "csrc/core/device/capture.h"
+#include "csrc/core/device/stream.h"
 #include "csrc/python/bindings.h"
 
 namespace py = pybind11;

@@ -4,9 +4,9 @@
 
 #include <map>
 
-#include "csrc/core/allocator.h"
-#include "csrc/core/caching/core.h"
-#include "csrc/core/memory_history.h"
+#include "csrc/core/memory/allocator.h"
+#include "csrc/core/memory/caching/core.h"
+#include "csrc/core/memory/memory_history.h"
 #include "csrc/python/bindings.h"
 
 namespace py = pybind11;

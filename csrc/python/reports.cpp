@@ -1,15 +1,15 @@
 // What ran where: ops on the CPU, commands on the device.
-#include "csrc/aten/fallback.h"
+#include "csrc/aten/fallback/fallback.h"
 
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
 
-#include "csrc/core/debug.h"
-#include "csrc/core/launch.h"
-#include "csrc/core/precision.h"
-#include "csrc/core/sanitizer/report.h"
-#include "csrc/core/sanitizer/sanitizer.h"
-#include "csrc/core/traffic.h"
+#include "csrc/core/launch/launch.h"
+#include "csrc/core/launch/precision.h"
+#include "csrc/core/launch/traffic.h"
+#include "csrc/core/observe/debug.h"
+#include "csrc/core/observe/sanitizer/report.h"
+#include "csrc/core/observe/sanitizer/sanitizer.h"
 #include "csrc/python/bindings.h"
 
 namespace py = pybind11;

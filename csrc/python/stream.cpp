@@ -1,4 +1,4 @@
-#include "csrc/core/stream.h"
+#include "csrc/core/device/stream.h"
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/Exceptions.h>

@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "drivers/rtl/board.h"
+#include "drivers/rtl/board/board.h"
 
 namespace fpga {
 

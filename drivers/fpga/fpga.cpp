@@ -1,8 +1,8 @@
 // The driver `fpga`: boards that are cards.
 #include "drivers/fpga/bars.h"
 #include "drivers/fpga/xdma.h"
-#include "drivers/rtl/options.h"
-#include "drivers/rtl/transport.h"
+#include "drivers/rtl/board/transport.h"
+#include "drivers/rtl/runtime/options.h"
 #include "support/driver/functions.h"
 
 const char* const npu::driver::name = "fpga";

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "support/driver_table.h"
-#include "support/spec.h"
+#include "support/loading/driver_table.h"
+#include "support/loading/spec.h"
 #include "support/verify/element.h"
 #include "support/verify/reproduction.h"
 #include "support/verify/wrapper.h"

@@ -2,7 +2,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "support/spec.h"
+#include "support/loading/spec.h"
 #include "support/verify/element.h"
 #include "support/verify/trace.h"
 #include "support/verify/wrapper.h"

@@ -37,7 +37,7 @@ target_compile_options(npu_verilated PRIVATE -w -O3)
 set_target_properties(npu_verilated PROPERTIES VERILATOR "${verilator}" VERILATED_FLAGS "${flags}"
   VERILATED_SOURCES "${NPU_HARDWARE}/npu_pkg.sv;${packages};${modules}")
 
-file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/drivers/rtl/simulation*.cpp")
+file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/drivers/rtl/simulator/simulation*.cpp")
 add_library(npu_simulation OBJECT ${sources})
 add_dependencies(npu_simulation npu_verilated)
 target_link_libraries(npu_simulation PRIVATE npu_common)

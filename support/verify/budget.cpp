@@ -8,10 +8,10 @@
 #include <limits>
 #include <optional>
 
-#include "support/approximation.h"
-#include "support/functions.h"
-#include "support/op_info.h"
-#include "support/program.h"
+#include "support/program/approximation.h"
+#include "support/program/functions.h"
+#include "support/program/op_info.h"
+#include "support/program/program.h"
 #include "support/verify/element.h"
 
 namespace npu {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "support/reference.h"
+#include "support/reference/reference.h"
 #include "support/verify/mirror.h"
 
 namespace npu {

@@ -7,9 +7,9 @@
 #include <cstring>
 #include <numeric>
 
-#include "support/op_info.h"
-#include "support/program.h"
-#include "support/value.h"
+#include "support/program/op_info.h"
+#include "support/program/program.h"
+#include "support/reference/value.h"
 #include "support/verify/footprint.h"
 
 namespace npu {

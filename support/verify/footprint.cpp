@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "support/program.h"
+#include "support/program/program.h"
 
 namespace npu {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "npu/runtime.h"
-#include "support/operand_shape.h"
+#include "support/program/operand_shape.h"
 
 namespace npu {
 

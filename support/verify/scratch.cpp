@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "support/op_info.h"
-#include "support/program.h"
+#include "support/program/op_info.h"
+#include "support/program/program.h"
 #include "support/verify/budget.h"
 
 namespace npu {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "support/program.h"
+#include "support/program/program.h"
 #include "support/verify/footprint.h"
 
 namespace npu {

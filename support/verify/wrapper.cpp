@@ -4,7 +4,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "support/driver_table.h"
+#include "support/loading/driver_table.h"
 
 namespace npu {
 namespace {

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "support/driver_library.h"
-#include "support/program.h"
+#include "support/loading/driver_library.h"
+#include "support/program/program.h"
 #include "support/verify/mirror.h"
 
 struct npu_program {

@@ -3,8 +3,8 @@
 #include <limits>
 
 #include "harness.h"
-#include "support/evaluate.h"
-#include "support/value.h"
+#include "support/reference/evaluate.h"
+#include "support/reference/value.h"
 
 namespace {
 

@@ -12,11 +12,11 @@
 #include <thread>
 #include <vector>
 
-#include "drivers/cmodel/blas.h"
-#include "drivers/cmodel/job.h"
-#include "drivers/cmodel/pool.h"
-#include "support/reference.h"
-#include "support/value.h"
+#include "drivers/cmodel/job/job.h"
+#include "drivers/cmodel/product/gemm.h"
+#include "drivers/cmodel/threads/pool.h"
+#include "support/reference/reference.h"
+#include "support/reference/value.h"
 
 int test_micro_kernels(int rounds);  // cmodel_micro_test.cpp
 

@@ -6,8 +6,8 @@
 #include <random>
 #include <vector>
 
-#include "drivers/cmodel/conv_kernels.h"
-#include "drivers/cmodel/matmul_micro.h"
+#include "drivers/cmodel/conv/kernels/kernels.h"
+#include "drivers/cmodel/product/micro.h"
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "npu/runtime.h"
-#include "support/program.h"
+#include "support/program/program.h"
 
 extern std::atomic<int> g_failures;
 

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <thread>
 
-#include "drivers/cmodel/eventcount.h"
+#include "support/driver/event_count.h"
 #include "tests/cpp/cmodel_rig.h"
 
 std::atomic<int> g_failures{0};

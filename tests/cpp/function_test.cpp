@@ -1,14 +1,14 @@
-// The sequences of support/functions.npu: valid programs, and close to the functions that they stand for.
+// The sequences of support/program/functions.npu: valid programs, and close to the functions that they stand for.
 #include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
 
 #include "harness.h"
-#include "support/approximation.h"
-#include "support/evaluate.h"
-#include "support/functions.h"
-#include "support/op_info.h"
+#include "support/program/approximation.h"
+#include "support/program/functions.h"
+#include "support/program/op_info.h"
+#include "support/reference/evaluate.h"
 
 namespace {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "support/program.h"
-#include "support/reference.h"
+#include "support/program/program.h"
+#include "support/reference/reference.h"
 
 namespace harness {
 

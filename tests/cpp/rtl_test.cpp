@@ -9,9 +9,9 @@
 #include <functional>
 #include <random>
 
-#include "drivers/rtl/packet_model.h"
-#include "drivers/rtl/processor.h"
-#include "drivers/rtl/simulation.h"
+#include "drivers/rtl/device/processor.h"
+#include "drivers/rtl/packet/packet_model.h"
+#include "drivers/rtl/simulator/simulation.h"
 
 using namespace rtl;
 using namespace npu_hw;

@@ -4,9 +4,9 @@
 #include <random>
 #include <set>
 
-#include "csrc/core/sanitizer/order.h"
-#include "csrc/core/sanitizer/shadow.h"
-#include "support/program.h"
+#include "csrc/core/observe/sanitizer/order.h"
+#include "csrc/core/observe/sanitizer/shadow.h"
+#include "support/program/program.h"
 
 using namespace torch_npu::sanitizer;
 

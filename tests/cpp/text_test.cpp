@@ -4,7 +4,7 @@
 #include <stdexcept>
 
 #include "harness.h"
-#include "support/op_info.h"
+#include "support/program/op_info.h"
 
 namespace {
 

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "npu/runtime.h"
-#include "support/program.h"
-#include "support/reference.h"
+#include "support/program/program.h"
+#include "support/reference/reference.h"
 
 extern "C" {
 const npu_driver* template_driver_get(void);

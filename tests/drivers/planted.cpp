@@ -7,8 +7,8 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "support/op_info.h"
-#include "support/spec.h"
+#include "support/loading/spec.h"
+#include "support/program/op_info.h"
 #include "support/verify/wrapper.h"
 
 namespace npu {

@@ -3,8 +3,8 @@
 #include <ATen/ops/silu.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "csrc/aten/custom_op.h"
-#include "csrc/aten/pointwise.h"
+#include "csrc/aten/dispatch/custom_op.h"
+#include "csrc/aten/dispatch/pointwise.h"
 #include "extra/kernels.h"
 
 using torch::autograd::AutogradContext;

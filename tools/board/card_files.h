@@ -1,6 +1,6 @@
 // The files that XDMA's driver makes of a card, in front of a simulated NPU.
 #pragma once
-#include "drivers/rtl/simulation.h"
+#include "drivers/rtl/simulator/simulation.h"
 #include "tools/board/fuse.h"
 
 class CardFiles final : public DeviceFiles {

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "drivers/rtl/options.h"
+#include "drivers/rtl/runtime/options.h"
 #include "tools/board/card_files.h"
 #include "tools/board/mount.h"
 #include "tools/board/register_page.h"

@@ -4,7 +4,7 @@
 #pragma once
 #include <string>
 
-#include "drivers/rtl/simulation.h"
+#include "drivers/rtl/simulator/simulation.h"
 
 class RegisterPage {
  public:

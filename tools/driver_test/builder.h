@@ -3,7 +3,7 @@
 #include <bit>
 
 #include "npu/program.h"
-#include "support/program.h"
+#include "support/program/program.h"
 
 namespace driver_test {
 

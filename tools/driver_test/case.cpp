@@ -5,9 +5,9 @@
 #include <limits>
 #include <numeric>
 
-#include "support/approximation.h"
-#include "support/reference.h"
-#include "support/value.h"
+#include "support/program/approximation.h"
+#include "support/reference/reference.h"
+#include "support/reference/value.h"
 
 namespace driver_test {
 

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "npu/command.h"
-#include "support/program.h"
+#include "support/program/program.h"
 #include "tools/driver_test/builder.h"
 #include "tools/driver_test/rig.h"
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <set>
 
-#include "support/op_info.h"
+#include "support/program/op_info.h"
 #include "tools/driver_test/case.h"
 #include "tools/driver_test/programs.h"
 

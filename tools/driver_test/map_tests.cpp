@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "support/op_info.h"
+#include "support/program/op_info.h"
 #include "tools/driver_test/case.h"
 #include "tools/driver_test/programs.h"
 

@@ -1,7 +1,7 @@
 #include "tools/driver_test/programs.h"
 
-#include "support/approximation.h"
-#include "support/op_info.h"
+#include "support/program/approximation.h"
+#include "support/program/op_info.h"
 
 namespace driver_test {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "npu/runtime.h"
-#include "support/driver_table.h"
+#include "support/loading/driver_table.h"
 
 namespace driver_test {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "support/driver_table.h"
+#include "support/loading/driver_table.h"
 #include "support/verify/element.h"
 #include "support/verify/reproduction.h"
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "support/driver_library.h"
+#include "support/loading/driver_library.h"
 #include "support/verify/budget.h"
 #include "support/verify/trace.h"
 

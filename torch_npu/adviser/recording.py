@@ -19,7 +19,7 @@ import torch_npu
 from torch_npu import fallback
 from torch_npu.adviser import inner_profiler
 
-RANGE = "fallback "  # csrc/core/debug.h names the ranges of fallbacks so
+RANGE = "fallback "  # csrc/core/observe/debug.h names the ranges of fallbacks so
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Layouts of convolutions in traced graphs: those that the kernels give (csrc/aten/convolution.cpp).
+"""Layouts of convolutions in traced graphs: those that the kernels give (csrc/aten/products/convolution.cpp).
 
 PyTorch knows which of its own backends take channels last, and says of all others that their results are contiguous."""
 

@@ -1,5 +1,5 @@
-// Tests of the memory cache (csrc/core/caching), without PyTorch. Exits with the number of failures. With the path of a
-// driver library as argument the random sequences run on that driver too.
+// Tests of the memory cache (csrc/core/memory/caching), without PyTorch. Exits with the number of failures. With the
+// path of a driver library as argument the random sequences run on that driver too.
 #include <thread>
 
 #include "check.h"

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "csrc/core/caching/core.h"
+#include "csrc/core/memory/caching/core.h"
 #include "fake_driver.h"
 
 using namespace torch_npu::caching;

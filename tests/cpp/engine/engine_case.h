@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "drivers/cmodel/job.h"
-#include "drivers/cmodel/plan.h"
-#include "support/program.h"
-#include "support/reference.h"
-#include "support/value.h"
+#include "drivers/cmodel/job/job.h"
+#include "drivers/cmodel/plan/plan.h"
+#include "support/program/program.h"
+#include "support/reference/reference.h"
+#include "support/reference/value.h"
 
 namespace engine_test {
 

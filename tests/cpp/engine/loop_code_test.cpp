@@ -7,8 +7,8 @@
 
 #include <cstdlib>
 
-#include "drivers/cmodel/isa_level.h"
-#include "drivers/cmodel/jit.h"
+#include "drivers/cmodel/jit/jit.h"
+#include "drivers/cmodel/simd/isa_level.h"
 #include "loop_case.h"
 
 using namespace engine_test;

@@ -1,7 +1,7 @@
 // Compiled loops: every instruction that they know, every kind of argument and of type, in place.
 // With less than AVX2 the same programs run instruction by instruction.
-#include "drivers/cmodel/jit.h"
-#include "drivers/cmodel/plan_lifted.h"
+#include "drivers/cmodel/jit/jit.h"
+#include "drivers/cmodel/plan/lifted.h"
 #include "loop_case.h"
 
 using namespace engine_test;

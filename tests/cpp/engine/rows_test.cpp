@@ -1,5 +1,5 @@
-// Programs over rows that lie dense in memory (drivers/cmodel/row_loops.h), at the sizes where that way begins and
-// ends.
+// Programs over rows that lie dense in memory (drivers/cmodel/interpreter/row_loops.h), at the sizes where that way
+// begins and ends.
 #include <random>
 
 #include "engine_case.h"

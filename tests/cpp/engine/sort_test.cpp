@@ -1,6 +1,6 @@
 // SORT, SCATTER, indices and epilogue accuracy against the reference.
 #include "program_fuzz.h"
-#include "support/approximation.h"
+#include "support/program/approximation.h"
 #include "test.h"
 
 namespace {

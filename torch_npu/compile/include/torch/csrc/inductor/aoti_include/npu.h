@@ -4,7 +4,7 @@
 
 // AOTInductor's runtime knows the devices of PyTorch only. It is compiled with its part for devices with memory of
 // their own (see cuda.h), and where it names their type, the type is npu's. So the library is told "cuda:1" for npu:1,
-// which csrc/aten/aoti.cpp does.
+// which csrc/aten/compiled/aoti.cpp does.
 #define USE_CUDA 1
 #define aoti_torch_device_type_cuda aoti_torch_device_type_privateuse1
 #include <torch/csrc/inductor/aoti_include/common.h>

@@ -1,0 +1,240 @@
+// Batch norm: one REDUCE per channel that computes the statistics, updates the running ones and normalises; one MAP
+// in evaluation; one REDUCE for the gradient.
+#include <ATen/ops/_batch_norm_with_update_ops.h>
+#include <ATen/ops/_native_batch_norm_legit_ops.h>
+#include <ATen/ops/batch_norm_backward_ops.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/native_batch_norm_backward_ops.h>
+#include <ATen/ops/native_batch_norm_ops.h>
+
+#include "csrc/aten/dispatch/optional.h"
+#include "csrc/aten/dispatch/reduction.h"
+
+namespace torch_npu::batch_norm_cpp {
+namespace {
+
+using at::Tensor;
+using Three = std::tuple<Tensor, Tensor, Tensor>;
+
+#define NPU_BATCH_STATS(name, extra)                                                              \
+  "program " name "(out, mean, invstd, x, weight, bias" extra                                     \
+  "; eps, n, momentum, unbiased)\neach:\n"                                                        \
+  "  %x = load x : $t\n  %w = fold welford %x\nrow:\n  %mean = get %w, 0\n  %m2 = get %w, 1\n"    \
+  "  %n = param n : $t\n  %var = div %m2, %n\n  %eps = param eps : $t\n  %sum = add %var, %eps\n" \
+  "  %invstd = rsqrt %sum\n  store mean, %mean\n  store invstd, %invstd\n"
+#define NPU_BATCH_RUNNING                                                                                      \
+  "  %m = param momentum : $t\n  %one = const 1 : $t\n  %keep = sub %one, %m\n"                                \
+  "  %rm = load running_mean : $t\n  %rm1 = mul %rm, %keep\n  %rm2 = mul %mean, %m\n  %rm3 = add %rm1, %rm2\n" \
+  "  store running_mean, %rm3\n  %u = param unbiased : $t\n  %uvar = div %m2, %u\n"                            \
+  "  %rv = load running_var : $t\n  %rv1 = mul %rv, %keep\n  %rv2 = mul %uvar, %m\n  %rv3 = add %rv1, %rv2\n"  \
+  "  store running_var, %rv3\n"
+#define NPU_BATCH_APPLY                                                                                \
+  "each:\n  %y = load x : $t\n  %d = sub %y, %mean\n  %h = mul %d, %invstd\n  %g = load weight : $t\n" \
+  "  %b = load bias : $t\n  %s = mul %h, %g\n  %r = add %s, %b\n  store out, %r\n"
+
+TypedKernel k_train(NPU_BATCH_STATS("batch_norm", "") NPU_BATCH_APPLY);
+TypedKernel k_train_running(NPU_BATCH_STATS("batch_norm_running", ", running_mean, running_var")
+                                NPU_BATCH_RUNNING NPU_BATCH_APPLY);
+
+TypedKernel k_eval(R"(
+program batch_norm_eval(out, mean, var, x, weight, bias; eps)
+each:
+  %x = load x : $t
+  %mean = load mean : $t
+  %var = load var : $t
+  %eps = param eps : $t
+  %sum = add %var, %eps
+  %invstd = rsqrt %sum
+  %d = sub %x, %mean
+  %h = mul %d, %invstd
+  %g = load weight : $t
+  %b = load bias : $t
+  %s = mul %h, %g
+  %r = add %s, %b
+  store out, %r
+)");
+
+// `stat` is the inverse deviation in training and the running variance in evaluation; %invstd comes from it.
+#define NPU_BATCH_BACKWARD(name, extra, invstd)                                                           \
+  "program " name "(weight_grad, bias_grad, grad, x, mean, stat, weight" extra                            \
+  "; n, eps)\nrow:\n"                                                                                     \
+  "  %mean = load mean : $t\n  %stat = load stat : $t\n" invstd                                           \
+  "each:\n  %g = load grad : $t\n"                                                                        \
+  "  %x = load x : $t\n  %d = sub %x, %mean\n  %p = mul %g, %d\n  %a = fold sum %g\n  %b = fold sum %p\n" \
+  "row:\n  store bias_grad, %a\n  %wg = mul %b, %invstd\n  store weight_grad, %wg\n"
+#define NPU_TRAINED "  %one = const 1 : $t\n  %invstd = mul %stat, %one\n"
+#define NPU_RUNNING "  %eps = param eps : $t\n  %sum = add %stat, %eps\n  %invstd = rsqrt %sum\n"
+
+TypedKernel k_backward_train(NPU_BATCH_BACKWARD("batch_norm_backward", ", out", NPU_TRAINED) R"(
+  %n = param n : $t
+  %am = div %a, %n
+  %wm = div %wg, %n
+  %k = mul %wm, %invstd
+  %w = load weight : $t
+  %scale = mul %invstd, %w
+each:
+  %g2 = load grad : $t
+  %x2 = load x : $t
+  %d2 = sub %x2, %mean
+  %q = mul %d2, %k
+  %q1 = sub %g2, %am
+  %q2 = sub %q1, %q
+  %r = mul %q2, %scale
+  store out, %r
+)");
+TypedKernel k_backward_eval(NPU_BATCH_BACKWARD("batch_norm_backward_eval", ", out", NPU_RUNNING) R"(
+  %w = load weight : $t
+  %scale = mul %invstd, %w
+each:
+  %g2 = load grad : $t
+  %r = mul %g2, %scale
+  store out, %r
+)");
+TypedKernel k_weight_train(NPU_BATCH_BACKWARD("batch_norm_weight_grad", "", NPU_TRAINED));
+TypedKernel k_weight_eval(NPU_BATCH_BACKWARD("batch_norm_weight_grad_eval", "", NPU_RUNNING));
+
+// Every dimension but the channels'.
+DimMask all_but_channels(const Tensor& input) {
+  DimMask mask;
+  for (int64_t d = 0; d < input.dim(); ++d) {
+    mask[d] = d != 1;
+  }
+  return mask;
+}
+
+Rows& channel(Rows& rows, const Tensor& tensor, double otherwise) {
+  return tensor.defined() ? rows.reduced(tensor) : rows.number(otherwise);
+}
+
+// As PyTorch's CPU kernels: in the input's type, unless a half input meets float parameters.
+at::ScalarType stat_type(const Tensor& input, std::initializer_list<const Tensor*> parameters) {
+  for (const Tensor* parameter : parameters) {
+    if (parameter->defined() && parameter->scalar_type() != input.scalar_type()) {
+      return at::kFloat;
+    }
+  }
+  return input.scalar_type();
+}
+
+void check(const Tensor& input, std::initializer_list<const Tensor*> parameters, const char* label) {
+  if (input.dim() < 2 || !at::isFloatingType(input.scalar_type())) {
+    throw Unsupported(label);
+  }
+  for (const Tensor* parameter : parameters) {
+    const bool fits = !parameter->defined() ||
+                      (parameter->dim() == 1 && parameter->size(0) == input.size(1) &&
+                       (parameter->scalar_type() == input.scalar_type() || parameter->scalar_type() == at::kFloat));
+    if (!fits) {
+      throw Unsupported(label);
+    }
+  }
+}
+
+void forward(const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
+             const Tensor& running_var, bool train, double momentum, double eps, const Tensor& out,
+             const Tensor& save_mean, const Tensor& save_invstd, const char* label) {
+  const npu_dtype compute = compute_type(input, label);
+  Rows rows(label, input.sizes(), all_but_channels(input));
+  rows.add(out);
+  if (!train) {
+    rows.reduced(running_mean).reduced(running_var).add(input);
+    channel(channel(rows, weight, 1), bias, 0).map(k_eval.of(compute), {number(eps)});
+    return;
+  }
+  rows.reduced(save_mean).reduced(save_invstd).add(input);
+  channel(channel(rows, weight, 1), bias, 0);
+  const bool running = running_mean.defined();
+  if (running) {
+    rows.reduced(running_mean).reduced(running_var);
+  }
+  const double n = static_cast<double>(input.numel()) / static_cast<double>(input.size(1));
+  rows.reduce((running ? k_train_running : k_train).of(compute),
+              {number(eps), number(n), number(momentum), number(n - 1)});
+}
+
+Three batch_norm(const Tensor& input, const OptTensor& weight_opt, const OptTensor& bias_opt,
+                 const OptTensor& running_mean_opt, const OptTensor& running_var_opt, bool train, double momentum,
+                 double eps) {
+  const char* label = "aten::native_batch_norm";
+  const Tensor weight = given(weight_opt), bias = given(bias_opt);
+  const Tensor running_mean = given(running_mean_opt), running_var = given(running_var_opt);
+  check_same_device(label, {&input, &weight, &bias, &running_mean, &running_var});
+  check(input, {&weight, &bias, &running_mean, &running_var}, label);
+  if (running_mean.defined() != running_var.defined() || (!train && !running_mean.defined()) || input.numel() == 0) {
+    throw Unsupported(label);
+  }
+  const auto type = stat_type(input, {&weight, &bias, &running_mean, &running_var});
+  const Tensor out = at::empty_like(input, input.suggest_memory_format());
+  const int64_t channels = train ? input.size(1) : 0;
+  const Tensor mean = make_empty({channels}, {}, input.options().dtype(type));
+  const Tensor invstd = make_empty({channels}, {}, input.options().dtype(type));
+  forward(input, weight, bias, running_mean, running_var, train, momentum, eps, out, mean, invstd, label);
+  return {out, mean, invstd};
+}
+
+Three batch_norm_legit(const Tensor& input, const OptTensor& weight, const OptTensor& bias, Tensor& running_mean,
+                       Tensor& running_var, bool train, double momentum, double eps) {
+  return batch_norm(input, weight, bias, running_mean, running_var, train, momentum, eps);
+}
+
+Three batch_norm_no_stats(const Tensor& input, const OptTensor& weight, const OptTensor& bias, bool train,
+                          double momentum, double eps) {
+  return batch_norm(input, weight, bias, {}, {}, train, momentum, eps);
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> batch_norm_with_update(const Tensor& input, const OptTensor& weight,
+                                                                  const OptTensor& bias, Tensor& running_mean,
+                                                                  Tensor& running_var, double momentum, double eps) {
+  auto [out, mean, invstd] = batch_norm(input, weight, bias, running_mean, running_var, true, momentum, eps);
+  return {out, mean, invstd, make_empty({0}, {}, input.options().dtype(at::kByte))};
+}
+
+Three batch_norm_backward(const Tensor& grad, const Tensor& input, const OptTensor& weight_opt,
+                          const OptTensor& running_mean, const OptTensor& running_var, const OptTensor& save_mean,
+                          const OptTensor& save_invstd, bool train, double eps, std::array<bool, 3> wanted) {
+  const char* label = "aten::native_batch_norm_backward";
+  const Tensor weight = given(weight_opt);
+  const Tensor mean = given(train ? save_mean : running_mean);
+  const Tensor stat = given(train ? save_invstd : running_var);
+  check(input, {&weight, &mean, &stat}, label);
+  if (!mean.defined() || !stat.defined() || input.numel() == 0) {
+    throw Unsupported(label);
+  }
+  const auto options = weight.defined() ? weight.options() : input.options();
+  const Tensor grad_weight = make_empty({input.size(1)}, {}, options);
+  const Tensor grad_bias = make_empty({input.size(1)}, {}, options);
+  Tensor grad_input;
+  Rows rows(label, input.sizes(), all_but_channels(input));
+  rows.reduced(grad_weight).reduced(grad_bias).add(grad).add(input).reduced(mean).reduced(stat);
+  channel(rows, weight, 1);
+  TypedKernel* kernel = train ? &k_weight_train : &k_weight_eval;
+  if (wanted[0]) {
+    grad_input = at::empty_like(input, input.suggest_memory_format());
+    rows.add(grad_input);
+    kernel = train ? &k_backward_train : &k_backward_eval;
+  }
+  const double n = static_cast<double>(input.numel()) / static_cast<double>(input.size(1));
+  rows.reduce(kernel->of(compute_type(input, label)), {number(n), number(eps)});
+  return {grad_input, wanted[1] ? grad_weight : Tensor(), wanted[2] ? grad_bias : Tensor()};
+}
+
+Three batch_norm_backward_reserve(const Tensor& grad, const Tensor& input, const Tensor& weight,
+                                  const OptTensor& running_mean, const OptTensor& running_var,
+                                  const OptTensor& save_mean, const OptTensor& save_invstd, bool train, double eps,
+                                  std::array<bool, 3> wanted, const Tensor&) {
+  return batch_norm_backward(grad, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps,
+                             wanted);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  namespace ops = at::_ops;
+  register_native<ops::native_batch_norm, batch_norm>(m);
+  register_native<ops::_native_batch_norm_legit, batch_norm_legit>(m);
+  register_native<ops::_native_batch_norm_legit_no_stats, batch_norm_no_stats>(m);
+  register_native<ops::_batch_norm_with_update, batch_norm_with_update>(m);
+  register_native<ops::native_batch_norm_backward, batch_norm_backward>(m);
+  register_native<ops::batch_norm_backward, batch_norm_backward_reserve>(m);
+}
+
+}  // namespace
+}  // namespace torch_npu::batch_norm_cpp

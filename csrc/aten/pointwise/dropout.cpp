@@ -1,0 +1,200 @@
+// Dropout, permutations and draws from a table: ops on top of random numbers.
+#include <ATen/TensorOperators.h>
+#include <ATen/native/TensorFactories.h>
+#include <ATen/native/UnaryOps.h>
+#include <ATen/ops/cumsum.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/multinomial_native.h>
+#include <ATen/ops/multinomial_ops.h>
+#include <ATen/ops/native_dropout_backward_ops.h>
+#include <ATen/ops/native_dropout_ops.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/randperm_ops.h>
+
+#include <cmath>
+
+#include "csrc/aten/dispatch/structured.h"
+#include "csrc/aten/pointwise/random.h"
+
+namespace torch_npu::dropout_cpp {
+namespace {
+
+TypedKernel k_dropout(R"(
+program dropout(out, x, kept; seed, offset, threshold, scale)
+each:
+  %seed = param seed : i64
+  %offset = param offset : i64
+  %i = index 0
+  %w = philox %seed, %offset, %i, 0
+  %t = param threshold : i64
+  %keep = ge %w, %t
+  %x = load x : $t
+  %scale = param scale : $t
+  %y = mul %x, %scale
+  %zero = const 0 : $t
+  %r = where %keep, %y, %zero
+  store out, %r
+  store kept, %keep
+)");
+
+std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, double p, std::optional<bool> train) {
+  constexpr const char* label = "aten::native_dropout";
+  if (!train.value_or(true) || input.numel() == 0) {
+    return {input.clone(), at::ones_like(input, input.options().dtype(at::kBool))};
+  }
+  TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
+  const npu_dtype compute = compute_dtype(numeric_dtype(input.scalar_type(), label));
+  if (!is_float(compute)) {
+    throw Unsupported(label);
+  }
+  const at::Tensor x = input.is_non_overlapping_and_dense() ? input : input.contiguous();
+  at::Tensor out = at::empty_like(x);
+  at::Tensor kept = at::empty_like(x, x.options().dtype(at::kBool));
+  RandomNest nest(label, x.numel(), out, std::nullopt);
+  nest.with(x, {1}).with(kept, {1});
+  nest.integer(std::llround(std::ldexp(p, 32))).number(p == 1 ? 0.0 : 1.0 / (1.0 - p)).run(k_dropout.of(compute));
+  return {out, kept};
+}
+
+TypedKernel k_dropout_backward(R"(
+program dropout_backward(out, grad, kept; scale)
+each:
+  %g = load grad : $t
+  %k = load kept : bool
+  %scale = param scale : $t
+  %y = mul %g, %scale
+  %zero = const 0 : $t
+  %r = where %k, %y, %zero
+  store out, %r
+)");
+
+at::Tensor native_dropout_backward(const at::Tensor& grad, const at::Tensor& mask, double scale) {
+  constexpr const char* label = "aten::native_dropout_backward";
+  TORCH_CHECK(mask.scalar_type() == at::kBool, "Mask should be Bool Scalar Type", mask.scalar_type());
+  const npu_dtype compute = compute_dtype(numeric_dtype(grad.scalar_type(), label));
+  if (!is_float(compute)) {
+    return grad * mask * scale;  // promotes
+  }
+  at::Tensor out = at::empty_like(grad);
+  auto iter = at::TensorIteratorConfig()
+                  .check_all_same_dtype(false)
+                  .add_output(out)
+                  .add_const_input(grad)
+                  .add_const_input(mask)
+                  .build();
+  if (iter.numel() > 0) {
+    Nest(NPU_MAP, label, iter).number(scale).run(k_dropout_backward.of(compute));
+  }
+  return out;
+}
+
+TypedKernel k_keys(R"(
+program random_keys(out; seed, offset)
+each:
+  %seed = param seed : i64
+  %offset = param offset : i64
+  %i = index 0
+  %w0 = philox %seed, %offset, %i, 0
+  %w1 = philox %seed, %offset, %i, 1
+  %by = const 31 : i64
+  %h = shl %w1, %by
+  %bits = xor %h, %w0
+  store out, %bits
+)");
+
+// 0 .. n - 1 in the order of random keys.
+void launch_permutation(const at::Tensor& out, const at::Tensor& keys, const char* label) {
+  npu_operand operands[4] = {};
+  const int64_t step = out.stride(0);
+  operands[0].addr = operands[2].addr = reinterpret_cast<npu_addr>(keys.data_ptr());
+  operands[0].dtype = operands[1].dtype = operands[2].dtype = NPU_I64;
+  operands[0].stride[0] = operands[2].stride[0] = 1;
+  operands[1].flags = NPU_OPERAND_IMMEDIATE;
+  operands[3].addr = reinterpret_cast<npu_addr>(out.data_ptr());
+  operands[3].dtype = storage_dtype(out.scalar_type());
+  operands[3].stride[0] = step;
+  npu_command command{};
+  command.struct_size = sizeof(command);
+  command.kind = NPU_SORT;
+  command.rank = command.inner_rank = 1;
+  command.size[0] = keys.numel();
+  command.operand_count = 4;
+  command.operands = operands;
+  command.label = label;
+  command.u.sort.count = keys.numel();
+  command.u.sort.stable = 1;
+  submit(out.device().index(), command);
+}
+
+at::Tensor& randperm_out(int64_t n, std::optional<at::Generator> generator, at::Tensor& result) {
+  constexpr const char* label = "aten::randperm";
+  TORCH_CHECK(n >= 0, "n must be non-negative, got", n);
+  at::native::check_supported_max_int_with_precision(n, result);
+  result.resize_({n});
+  if (n == 0) {
+    return result;
+  }
+  numeric_dtype(result.scalar_type(), label);
+  const at::Tensor keys = at::empty({n}, result.options().dtype(at::kLong));
+  RandomNest(label, n, keys, generator).run(k_keys.of(NPU_I64));
+  const bool direct = c10::isIntegralType(result.scalar_type(), /*includeBool=*/false);
+  const at::Tensor out = direct ? result : at::empty({n}, keys.options());
+  launch_permutation(out, keys, label);
+  if (!direct) {
+    result.copy_(out);
+  }
+  return result;
+}
+
+// With replacement: the number of categories whose cumulated weight is at most u times the total.
+TypedKernel k_draw(R"(
+program multinomial(cumulated, u, total, out; last)
+each:
+  %c = load cumulated : $t
+  %u = load u : $t
+  %total = load total : $t
+  %target = mul %u, %total
+  %below = le %c, %target
+  %one = cast %below : i64
+  %n = fold sum %one
+row:
+  %last = param last : i64
+  %r = min %n, %last
+  store out, %r
+)");
+
+void launch_multinomial(at::Tensor& result, const at::Tensor& self, int64_t samples,
+                        std::optional<at::Generator> generator) {
+  constexpr const char* label = "aten::multinomial";
+  const npu_dtype compute = compute_dtype(numeric_dtype(self.scalar_type(), label));
+  const at::Tensor weights = self.dim() == 1 ? self.unsqueeze(0) : self;
+  const int64_t rows = weights.size(0), categories = weights.size(1);
+  const auto wide = compute == NPU_F64 ? at::kDouble : at::kFloat;
+  const at::Tensor cumulated = at::cumsum(weights, 1, wide).contiguous();
+  const at::Tensor u = at::empty({rows, samples}, cumulated.options()).uniform_(0, 1, generator);
+  result.resize_(self.dim() == 1 ? at::DimVector{samples} : at::DimVector{rows, samples});
+  const at::Tensor out = self.dim() == 1 ? result.unsqueeze(0) : result;
+  Nest(NPU_REDUCE, label, {rows, samples, categories}, 1)
+      .with(cumulated, {categories, 0, 1})
+      .with(u, {samples, 1, 0})
+      .with(cumulated, {categories, 0, 0}, categories - 1)
+      .with(out, {out.stride(0), out.stride(1), 0})
+      .integer(categories - 1)
+      .run(k_draw.of(compute));
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  register_native<at::_ops::native_dropout, native_dropout>(m);
+  register_native<at::_ops::native_dropout_backward, native_dropout_backward>(m);
+  register_native<at::_ops::randperm_generator_out, randperm_out>(m);
+  register_native<at::_ops::multinomial, at::native::multinomial>(m);
+  register_native<at::_ops::multinomial_out, at::native::multinomial_out>(m);
+}
+
+}  // namespace
+}  // namespace torch_npu::dropout_cpp
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(multinomial_with_replacement_stub, &torch_npu::dropout_cpp::launch_multinomial)
+}  // namespace at::native

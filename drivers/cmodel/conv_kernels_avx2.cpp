@@ -1,5 +1,0 @@
-#if defined(__x86_64__)
-#define KERNEL_ISA avx2
-#define KERNEL_BYTES 32
-#include "drivers/cmodel/conv_kernels_impl.h"
-#endif

@@ -1,5 +1,0 @@
-#if defined(__x86_64__)
-#define KERNEL_ISA avx512
-#define KERNEL_BYTES 64
-#include "drivers/cmodel/conv_kernels_impl.h"
-#endif

@@ -1,4 +1,0 @@
-// Depthwise convolutions on any processor.
-#define KERNEL_ISA base
-#define KERNEL_BYTES 16
-#include "drivers/cmodel/conv_kernels_impl.h"

@@ -1,3 +1,0 @@
-#define CMODEL_ISA isa_base
-#define CMODEL_ISA_NAME "base"
-#include "drivers/cmodel/kernels_body.h"

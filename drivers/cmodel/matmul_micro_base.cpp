@@ -1,5 +1,0 @@
-// Register tiles for any processor.
-#define KERNEL_ISA base
-#define KERNEL_BYTES 16
-#define MICRO_NAME micro_f32
-#include "drivers/cmodel/matmul_micro_impl.h"

@@ -1,7 +1,0 @@
-#if defined(__x86_64__)
-#define KERNEL_ISA avx512vnni_bytes
-#define KERNEL_BYTES 64
-#define MICRO_NAME micro_i8
-#define MICRO_I8 1
-#include "drivers/cmodel/matmul_micro_impl.h"
-#endif

@@ -1,0 +1,6 @@
+#if defined(__x86_64__)
+#define KERNEL_ISA avx512
+#define KERNEL_BYTES 64
+#define MICRO_NAME micro_f32
+#include "drivers/cmodel/product/micro_impl.h"
+#endif

@@ -1,0 +1,7 @@
+#if defined(__x86_64__)
+#define KERNEL_ISA avx512vnni
+#define KERNEL_BYTES 64
+#define MICRO_NAME micro_i16
+#define MICRO_I16 1
+#include "drivers/cmodel/product/micro_impl.h"
+#endif

@@ -1,0 +1,5 @@
+// Register tiles for any processor.
+#define KERNEL_ISA base
+#define KERNEL_BYTES 16
+#define MICRO_NAME micro_f32
+#include "drivers/cmodel/product/micro_impl.h"

@@ -1,0 +1,3 @@
+#define CMODEL_ISA isa_base
+#define CMODEL_ISA_NAME "base"
+#include "drivers/cmodel/simd/kernels_body.h"
