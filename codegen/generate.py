@@ -41,7 +41,7 @@ def programs(entries: list[Entry], namespace: str) -> str:
             if "complex" in variant.texts:
                 texts += [quote(variant.texts["complex"]), hex(variant.pairs)]
             lines += [f"// {line}" for line in variant.source]
-            lines += [f"extern TypedKernel {name};", f"constinit TypedKernel {name}({', '.join(texts)});", ""]
+            lines += [f"extern TypedProgram {name};", f"constinit TypedProgram {name}({', '.join(texts)});", ""]
     return "\n".join([*lines, "}", ""])
 
 
@@ -50,7 +50,7 @@ def kernels_header(entries: list[Entry], namespace: str) -> str:
     for entry in entries:
         if entry.kernel:
             lines += [f"// {line}" for variant in entry.variants for line in variant.source]
-            lines.append(f"extern TypedKernel {entry.identifier};")
+            lines.append(f"extern TypedProgram {entry.identifier};")
     return "\n".join([*lines, "}", ""])
 
 
@@ -87,7 +87,7 @@ def launch(entry: Entry, op: Op) -> list[str]:
         if len(variant.operands) > len(op.arguments):
             raise SystemExit(f"{entry.name}: expected at most {len(op.arguments)} operands, got {variant.operands}")
     wide = ", Numbers::kCompute" if entry.wide else ""
-    lines = [f"extern TypedKernel {kernel_name(entry, i)};" for i in range(len(entry.variants))]
+    lines = [f"extern TypedProgram {kernel_name(entry, i)};" for i in range(len(entry.variants))]
     lines += [
         f"struct Launch_{op.functional.struct} {{",
         f"  void operator()(at::TensorIteratorBase& iter, const at::Tensor&{parameters(op, used)}) const {{",

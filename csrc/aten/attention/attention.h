@@ -105,7 +105,7 @@ class Step {
   Step& integer(int64_t value);
 
   void run();  // without a program
-  void run(Kernel& kernel);
+  void run(DeviceProgram& program);
 
  private:
   npu_operand& next(npu_addr addr, npu_dtype dtype);

@@ -33,7 +33,7 @@ using at::Tensor;
 
 // -- programs --
 
-TypedKernel k_scale(R"(
+TypedProgram k_scale(R"(
 program attention_scale(out, q; scale)
 each:
   %q = load q : $t
@@ -59,7 +59,7 @@ each:
   %sum = fold sum %e
 )";
 
-TypedKernel k_row_ends(R"(
+TypedProgram k_row_ends(R"(
 program attention_rows(max, sum, logsumexp, factor; keep)
 each:
   %max = load max : $t
@@ -77,7 +77,7 @@ each:
   store factor, %f
 )");
 
-TypedKernel k_times_row(R"(
+TypedProgram k_times_row(R"(
 program attention_out(p, v, out, factor)
 each:
   %a = acc : $t
@@ -86,7 +86,7 @@ each:
   store out, %r
 )");
 
-TypedKernel k_times(R"(
+TypedProgram k_times(R"(
 program attention_times(a, b, out; scale)
 each:
   %a = acc : $t
@@ -95,7 +95,7 @@ each:
   store out, %r
 )");
 
-TypedKernel k_add_to(R"(
+TypedProgram k_add_to(R"(
 program attention_add(a, b, out)
 each:
   %a = acc : $t
@@ -104,7 +104,7 @@ each:
   store out, %r
 )");
 
-TypedKernel k_score_grad(R"(
+TypedProgram k_score_grad(R"(
 program attention_score_grad(grad, v, p, ds, delta)
 each:
   %a = acc : $t
@@ -115,7 +115,7 @@ each:
   store ds, %r
 )");
 
-TypedKernel k_delta(R"(
+TypedProgram k_delta(R"(
 program attention_delta(delta, grad, out)
 each:
   %g = load grad : $t
@@ -192,9 +192,9 @@ std::string score_text(int what) {
   return "program attention_scores(q, k, tile" + operands + ")\neach:\n" + lines + "  store tile, " + last + "\n";
 }
 
-KernelFamily score_family, softmax_family, score_grad_dropout_family;
+ProgramFamily score_family, softmax_family, score_grad_dropout_family;
 
-Kernel& softmax_kernel(npu_dtype compute, bool dropout) {
+DeviceProgram& softmax_kernel(npu_dtype compute, bool dropout) {
   return softmax_family.get(dropout, compute, [&] {
     std::string text = replace_all(kSoftmaxHead, "$dropout", dropout ? std::string(", ") + kDropoutParams : "");
     text += dropout ? keep_lines() + "  %zero = const 0 : $t\n  %left = where %keep, %e, %zero\n  store tile, %left\n"
@@ -204,7 +204,7 @@ Kernel& softmax_kernel(npu_dtype compute, bool dropout) {
 }
 
 // With dropout p becomes what was multiplied with v, and the gradient of p that of what was kept.
-Kernel& score_grad_dropout_kernel(npu_dtype compute) {
+DeviceProgram& score_grad_dropout_kernel(npu_dtype compute) {
   return score_grad_dropout_family.get(0, compute, [] {
     return std::string("program attention_score_grad(grad, v, p, ds, delta; factor, ") + kDropoutParams + ")\neach:\n" +
            keep_lines() + R"(

@@ -192,8 +192,8 @@ void Step::run() {
   submit(tile_.device, command_);
 }
 
-void Step::run(Kernel& kernel) {
-  command_.program = kernel.on(tile_.device);
+void Step::run(DeviceProgram& program) {
+  command_.program = program.on(tile_.device);
   submit(tile_.device, command_);
 }
 

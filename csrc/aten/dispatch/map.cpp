@@ -149,7 +149,7 @@ bool gets_real(const at::TensorIteratorBase& iter, int arg, uint32_t pairs) {
 }
 
 // dims[d] is the iterator's dimension that becomes dimension d of the command, outermost first. `common` is the type
-// that PyTorch would round inputs to, or Undefined. `pairs`: see TypedKernel.
+// that PyTorch would round inputs to, or Undefined. `pairs`: see TypedProgram.
 void build(Built& built, const at::TensorIteratorBase& iter, const char* label, const int* dims, int rank,
            c10::ScalarType common, Numbers numbers, uint32_t pairs = 0) {
   const npu_dtype rounded = storage_dtype(common);
@@ -234,12 +234,12 @@ npu::Program parse_for(npu_dtype compute, const std::string& text) {
   return program;
 }
 
-Kernel& TypedKernel::make(npu_dtype compute, const char* text, std::atomic<Kernel*>& slot) {
+DeviceProgram& TypedProgram::make(npu_dtype compute, const char* text, std::atomic<DeviceProgram*>& slot) {
   if (!text) {
     throw Unsupported("dtype");
   }
-  auto* made = new Kernel(parse_for(compute, replace_type(text, npu::dtype_name(compute))));
-  Kernel* expected = nullptr;
+  auto* made = new DeviceProgram(parse_for(compute, replace_type(text, npu::dtype_name(compute))));
+  DeviceProgram* expected = nullptr;
   if (!slot.compare_exchange_strong(expected, made, std::memory_order_acq_rel)) {
     delete made;
     return *expected;
@@ -284,19 +284,19 @@ npu::Program with_rounding(const npu::Program& program, npu_dtype compute, npu_d
 
 }  // namespace
 
-Kernel& TypedKernel::rounded(npu_dtype compute, npu_dtype storage) {
+DeviceProgram& TypedProgram::rounded(npu_dtype compute, npu_dtype storage) {
   static std::mutex mutex;
-  static auto& known = *new std::map<std::tuple<const TypedKernel*, int, int>, Kernel*>;
+  static auto& known = *new std::map<std::tuple<const TypedProgram*, int, int>, DeviceProgram*>;
   if (!has(compute)) {
     throw Unsupported("dtype");
   }
   const std::lock_guard lock(mutex);
-  Kernel*& kernel = known[{this, compute, storage}];
-  if (!kernel) {
-    const auto program = parse_for(compute, replace_type(text(compute), npu::dtype_name(compute)));
-    kernel = new Kernel(with_rounding(program, compute, storage));
+  DeviceProgram*& program = known[{this, compute, storage}];
+  if (!program) {
+    const auto plain = parse_for(compute, replace_type(text(compute), npu::dtype_name(compute)));
+    program = new DeviceProgram(with_rounding(plain, compute, storage));
   }
-  return *kernel;
+  return *program;
 }
 
 bool converts_like_cast(const at::TensorIteratorBase& iter) {
@@ -317,25 +317,25 @@ bool converts_like_cast(const at::TensorIteratorBase& iter) {
   return true;
 }
 
-void launch_map(at::TensorIteratorBase& iter, Kernel& kernel, const char* label,
+void launch_map(at::TensorIteratorBase& iter, DeviceProgram& program, const char* label,
                 std::initializer_list<npu_scalar> params, Numbers numbers) {
-  launch_map_as(iter.common_dtype(), iter, kernel, label, params, numbers);
+  launch_map_as(iter.common_dtype(), iter, program, label, params, numbers);
 }
 
-void launch_map_as(c10::ScalarType common, at::TensorIteratorBase& iter, TypedKernel& kernel, const char* label,
+void launch_map_as(c10::ScalarType common, at::TensorIteratorBase& iter, TypedProgram& program, const char* label,
                    std::initializer_list<npu_scalar> params, Numbers numbers) {
   const npu_dtype type = storage_dtype(common);
   if (type != NPU_DTYPE_NONE) {
-    return launch_map_as(common, iter, kernel.of(compute_dtype(type)), label, params, numbers);
+    return launch_map_as(common, iter, program.of(compute_dtype(type)), label, params, numbers);
   }
   const npu_dtype part = part_dtype(common);
   if (part == NPU_DTYPE_NONE) {
     throw Unsupported(label);
   }
-  launch_map_as(common, iter, kernel.of_complex(part), label, params, numbers, kernel.pairs());
+  launch_map_as(common, iter, program.of_complex(part), label, params, numbers, program.pairs());
 }
 
-void launch_map_as(c10::ScalarType common, at::TensorIteratorBase& iter, Kernel& kernel, const char* label,
+void launch_map_as(c10::ScalarType common, at::TensorIteratorBase& iter, DeviceProgram& program, const char* label,
                    std::initializer_list<npu_scalar> params, Numbers numbers, uint32_t pairs) {
   if (iter.numel() == 0) {
     return;
@@ -348,7 +348,7 @@ void launch_map_as(c10::ScalarType common, at::TensorIteratorBase& iter, Kernel&
   Built built;
   build(built, iter, label, dims, rank, common, numbers, pairs);
   built.command.kind = NPU_MAP;
-  built.command.program = kernel.on(iter.device(0).index());
+  built.command.program = program.on(iter.device(0).index());
   set_params(built.command, params);
   submit_outer(built, iter, dims, rank, std::max(rank - NPU_MAX_RANK, 0));
   for (int arg = 0; arg < iter.noutputs(); ++arg) {
@@ -358,7 +358,7 @@ void launch_map_as(c10::ScalarType common, at::TensorIteratorBase& iter, Kernel&
   }
 }
 
-void launch_reduce(at::TensorIteratorBase& iter, Kernel& kernel, const char* label,
+void launch_reduce(at::TensorIteratorBase& iter, DeviceProgram& program, const char* label,
                    std::initializer_list<npu_scalar> params) {
   const int rank = iter.ndim();
   const auto out_strides = iter.strides(0);
@@ -391,7 +391,7 @@ void launch_reduce(at::TensorIteratorBase& iter, Kernel& kernel, const char* lab
     command.size[command.rank++] = 1;
     command.inner_rank = 1;
   }
-  command.program = kernel.on(iter.device(0).index());
+  command.program = program.on(iter.device(0).index());
   set_params(command, params);
   submit_outer(built, iter, dims, rank, std::max(rank - NPU_MAX_RANK, 0));
 }

@@ -124,9 +124,9 @@ bool Nest::no_points() const {
   return std::find(command_.size, command_.size + rank, 0) != command_.size + rank;
 }
 
-void Nest::run(Kernel& kernel) {
+void Nest::run(DeviceProgram& program) {
   if (no_points()) return;
-  command_.program = kernel.on(device_);
+  command_.program = program.on(device_);
   submit(device_, command_);
 }
 
@@ -141,13 +141,13 @@ void Nest::run() {
   submit(device_, command_);
 }
 
-Kernel& KernelFamily::get(int64_t key, npu_dtype compute, const std::function<std::string()>& text) {
+DeviceProgram& ProgramFamily::get(int64_t key, npu_dtype compute, const std::function<std::string()>& text) {
   std::lock_guard lock(mutex_);
-  Kernel*& kernel = kernels_[{key, compute}];
-  if (!kernel) {
-    kernel = new Kernel(parse_for(compute, replace_all(text(), "$t", npu::dtype_name(compute))));
+  DeviceProgram*& program = programs_[{key, compute}];
+  if (!program) {
+    program = new DeviceProgram(parse_for(compute, replace_all(text(), "$t", npu::dtype_name(compute))));
   }
-  return *kernel;
+  return *program;
 }
 
 at::DimVector expanded_strides(const at::Tensor& tensor, at::IntArrayRef sizes) {

@@ -62,7 +62,7 @@ class Nest {
   Nest& contract(int64_t k, npu_dtype accumulator);
 
   // Nothing happens where there are no points; a REDUCE over empty rows still runs its row segments.
-  void run(Kernel& kernel);
+  void run(DeviceProgram& program);
   void run();  // without a program: COPY (operand 0 <- operand 1) and MATMUL (operand 2)
 
  private:
@@ -77,13 +77,13 @@ class Nest {
 
 // Programs that differ by a number (of dimensions, of indices) are written by a function and kept by key and type. `$t`
 // stands for the compute type.
-class KernelFamily {
+class ProgramFamily {
  public:
-  Kernel& get(int64_t key, npu_dtype compute, const std::function<std::string()>& text);
+  DeviceProgram& get(int64_t key, npu_dtype compute, const std::function<std::string()>& text);
 
  private:
   std::mutex mutex_;
-  std::map<std::pair<int64_t, int>, Kernel*> kernels_;
+  std::map<std::pair<int64_t, int>, DeviceProgram*> programs_;
 };
 
 // Strides of `tensor` as if it had been expanded to `sizes`.

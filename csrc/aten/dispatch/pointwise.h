@@ -47,7 +47,7 @@ inline bool is_one(const at::Scalar& value) {
 
 bool same_complex(const at::TensorIteratorBase& iter);
 // A real program for both parts of complex tensors of one type.
-void launch_parts(const at::TensorIteratorBase& iter, Kernel& kernel, const char* label);
+void launch_parts(const at::TensorIteratorBase& iter, DeviceProgram& program, const char* label);
 
 // One call of a table op: picks the program for its type and launches it.
 class PointwiseCall {
@@ -65,8 +65,8 @@ class PointwiseCall {
     }
   }
 
-  bool has(const TypedKernel& kernel) const { return !complex_ && kernel.has(compute_); }
-  bool has_complex(const TypedKernel& kernel) const { return complex_ && kernel.has_complex(); }
+  bool has(const TypedProgram& program) const { return !complex_ && program.has(compute_); }
+  bool has_complex(const TypedProgram& program) const { return complex_ && program.has_complex(); }
   // The op's type is not rounded when it is stored: true for all but half precision and narrow integers.
   bool exact() const { return storage_dtype(iter_.common_dtype()) == compute_; }
 
@@ -81,22 +81,22 @@ class PointwiseCall {
   static npu_scalar real(const at::Scalar& value) { return part(value.toComplexDouble().real()); }
   static npu_scalar imag(const at::Scalar& value) { return part(value.toComplexDouble().imag()); }
 
-  void run(TypedKernel& kernel, std::initializer_list<npu_scalar> params) const {
+  void run(TypedProgram& program, std::initializer_list<npu_scalar> params) const {
     if (complex_) {
       refuse();
     }
     if (converts_like_cast(iter_)) [[likely]] {
-      launch_map(iter_, kernel.of(compute_), label_, params, numbers_);
+      launch_map(iter_, program.of(compute_), label_, params, numbers_);
     } else {
-      Kernel& rounded = kernel.rounded(compute_, storage_dtype(iter_.common_dtype()));
+      DeviceProgram& rounded = program.rounded(compute_, storage_dtype(iter_.common_dtype()));
       launch_map_as(c10::ScalarType::Undefined, iter_, rounded, label_, params, numbers_);
     }
   }
   // All tensors are complex and of one type, and a command has room for one more dimension: the two parts.
   bool partwise() const { return complex_ && same_complex(iter_); }
-  void run_parts(TypedKernel& kernel) const { launch_parts(iter_, kernel.of(compute_), label_); }
-  void run_complex(TypedKernel& kernel, std::initializer_list<npu_scalar> params) const {
-    launch_map_as(iter_.common_dtype(), iter_, kernel.of_complex(compute_), label_, params, numbers_, kernel.pairs());
+  void run_parts(TypedProgram& program) const { launch_parts(iter_, program.of(compute_), label_); }
+  void run_complex(TypedProgram& program, std::initializer_list<npu_scalar> params) const {
+    launch_map_as(iter_.common_dtype(), iter_, program.of_complex(compute_), label_, params, numbers_, program.pairs());
   }
   // The CPU computes it, or knows the error.
   [[noreturn]] void refuse() const { throw Unsupported(label_); }

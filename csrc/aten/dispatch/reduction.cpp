@@ -159,33 +159,33 @@ bool Rows::finish(npu_command& command, npu_command_kind kind) {
   return true;
 }
 
-void Rows::go(npu_command& command, Kernel* kernel, Params params) {
-  if (kernel) {
-    command.program = kernel->on(device_);
+void Rows::go(npu_command& command, DeviceProgram* program, Params params) {
+  if (program) {
+    command.program = program->on(device_);
   }
   command.params = params.begin();
   command.param_count = static_cast<uint32_t>(params.size());
   submit(device_, command);
 }
 
-void Rows::reduce(Kernel& kernel, Params params) {
+void Rows::reduce(DeviceProgram& program, Params params) {
   npu_command command{};
   if (finish(command, NPU_REDUCE)) {
-    go(command, &kernel, params);
+    go(command, &program, params);
   }
 }
 
-void Rows::scan(Kernel& kernel, Params params) {
+void Rows::scan(DeviceProgram& program, Params params) {
   npu_command command{};
   if (finish(command, NPU_SCAN)) {
-    go(command, &kernel, params);
+    go(command, &program, params);
   }
 }
 
-void Rows::map(Kernel& kernel, Params params) {
+void Rows::map(DeviceProgram& program, Params params) {
   npu_command command{};
   if (finish(command, NPU_MAP)) {
-    go(command, &kernel, params);
+    go(command, &program, params);
   }
 }
 

@@ -70,9 +70,9 @@ class Rows {
   Rows& add_or(const at::Tensor& tensor, double value) { return tensor.defined() ? add(tensor) : number(value); }
 
   // In these, a program that says `index 7` or `size 7` means the one inner dimension.
-  void reduce(Kernel& kernel, Params params = {});
-  void scan(Kernel& kernel, Params params = {});
-  void map(Kernel& kernel, Params params = {});
+  void reduce(DeviceProgram& program, Params params = {});
+  void scan(DeviceProgram& program, Params params = {});
+  void map(DeviceProgram& program, Params params = {});
   // Operands: keys, an unused one for the payload 0 .. n - 1, sorted keys, sorted positions.
   void sort(int64_t count, bool descending, bool stable);
 
@@ -92,7 +92,7 @@ class Rows {
   std::array<int, kDims> sorted_dims() const;
   // Drops dimensions of size 1 and merges neighbours. False if there is nothing to do.
   bool finish(npu_command& command, npu_command_kind kind);
-  void go(npu_command& command, Kernel* kernel, Params params);
+  void go(npu_command& command, DeviceProgram* program, Params params);
 
   const char* label_;
   int rank_;

@@ -11,7 +11,7 @@ namespace {
 
 using at::Tensor;
 
-TypedKernel k_unscale(R"(
+TypedProgram k_unscale(R"(
 program amp_unscale(grad, inv_scale, found)
 each:
   %g = load grad : $t
@@ -27,7 +27,7 @@ row:
   store found, %one, mask %any
 )");
 
-Kernel k_update_scale(R"(
+DeviceProgram k_update_scale(R"(
 program amp_update_scale(scale, tracker, found; growth, backoff, interval)
 each:
   %scale = load scale : f64

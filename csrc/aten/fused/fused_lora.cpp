@@ -20,7 +20,7 @@ using Pair = std::tuple<Tensor, Tensor>;
 // Arguments of the op.
 enum : int { kInput, kWeight, kBias, kA, kB, kScaling, kAdapted };
 
-TypedKernel k_times(R"(
+TypedProgram k_times(R"(
 program lora_times(a, b, out; scaling)
 each:
   %a = acc : $t
@@ -29,7 +29,7 @@ each:
   store out, %r
 )");
 
-TypedKernel k_plus_row(R"(
+TypedProgram k_plus_row(R"(
 program lora_bias(a, b, out, bias)
 each:
   %a = acc : $t
@@ -38,7 +38,7 @@ each:
   store out, %r
 )");
 
-TypedKernel k_add_to(R"(
+TypedProgram k_add_to(R"(
 program lora_add(a, b, out; scaling)
 each:
   %a = acc : $t

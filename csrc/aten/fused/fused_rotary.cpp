@@ -18,7 +18,7 @@ namespace {
 using at::Tensor;
 
 // Of r1, values at the first and the second member of a pair, and of r2.
-TypedKernel k_rotary_weights(R"(
+TypedProgram k_rotary_weights(R"(
 program rotary_weight_grad(r1x, r1y, r2x, r2y, gx, gy, x, y)
 each:
   %gx = load gx : $t

@@ -77,7 +77,7 @@ void with_rates(Run run) {
   }
 }
 
-KernelFamily adam_family, sgd_family, adagrad_family;
+ProgramFamily adam_family, sgd_family, adagrad_family;
 
 // -- Adam and AdamW --
 
@@ -175,10 +175,10 @@ struct Adam {
         lr.add_to(rows);
         options.scale.add_to(rows);
         options.found.add_to(rows);
-        Kernel& kernel =
+        DeviceProgram& program =
             adam_family.get(key + more, compute_type(params[i], options.label), [&] { return text(rates); });
-        rows.map(kernel, {number(std::log(beta1)), number(std::log(beta2)), number(beta2), number(weight_decay),
-                          number(eps), number(near() ? to_grad : to_grad - 1), number(1 - beta2)});
+        rows.map(program, {number(std::log(beta1)), number(std::log(beta2)), number(beta2), number(weight_decay),
+                           number(eps), number(near() ? to_grad : to_grad - 1), number(1 - beta2)});
       });
     }
   }
@@ -289,9 +289,9 @@ void adagrad(TensorList params, TensorList grads, TensorList sums, TensorList st
       rate.add_to(rows);
       options.scale.add_to(rows);
       options.found.add_to(rows);
-      Kernel& kernel =
+      DeviceProgram& program =
           adagrad_family.get(options.key() + more, compute_type(params[i], options.label), [&] { return text(rates); });
-      rows.map(kernel, {number(lr_decay), number(weight_decay), number(eps)});
+      rows.map(program, {number(lr_decay), number(weight_decay), number(eps)});
     });
   }
 }

@@ -49,13 +49,13 @@ Tensor number_of(int64_t value) {
   return at::scalar_tensor(value, at::kLong);
 }
 
-void launch(const char* label, const Tensor& out, at::TensorList inputs, TypedKernel& kernel, npu_dtype compute) {
+void launch(const char* label, const Tensor& out, at::TensorList inputs, TypedProgram& program, npu_dtype compute) {
   Rows rows(label, out.sizes(), {});
   rows.add(out);
   for (const Tensor& input : inputs) {
     input.is_cpu() ? rows.number(input.item<double>()) : rows.add(input);
   }
-  rows.map(kernel.of(compute));
+  rows.map(program.of(compute));
 }
 
 npu_dtype compute_of(const Tensor& tensor) {

@@ -23,7 +23,7 @@ namespace {
 using at::Tensor;
 
 // A mask is true where an element takes no part; a row without any is NaN.
-TypedKernel k_masked_softmax(R"(
+TypedProgram k_masked_softmax(R"(
 program masked_softmax(out, x, mask)
 each:
   %x0 = load x : $t
@@ -54,7 +54,7 @@ each:
   store out, %y
 )");
 
-TypedKernel k_masked_softmax_backward(R"(
+TypedProgram k_masked_softmax_backward(R"(
 program masked_softmax_backward(out, grad, y, mask)
 each:
   %g0 = load grad : $t

@@ -336,7 +336,7 @@ std::string grid_gradient_text(const Sampling& how) {
   return text;
 }
 
-KernelFamily f_forward, f_input, f_grid;
+ProgramFamily f_forward, f_input, f_grid;
 
 // [batch, channel, spatial...] or, with the channels last, [batch, spatial..., channel].
 enum class Order { kChannelsSecond, kChannelsLast };

@@ -49,7 +49,7 @@ const char* const kInside = R"(
   %m = and %my, %mx
 )";
 
-KernelFamily f_im2col, f_col2im;
+ProgramFamily f_im2col, f_col2im;
 
 struct Windows {
   IntArrayRef kernel, dilation, padding, stride;
@@ -61,10 +61,10 @@ struct Windows {
   }
 };
 
-void run(Nest& nest, const Windows& w, int64_t first, Kernel& kernel) {
+void run(Nest& nest, const Windows& w, int64_t first, DeviceProgram& program) {
   nest.integers({w.stride[0], w.stride[1], w.dilation[0], w.dilation[1], w.padding[0], w.padding[1], w.height, w.width,
                  first})
-      .run(kernel);
+      .run(program);
 }
 
 const char* const kParameters = "stride_h, stride_w, dilation_h, dilation_w, pad_h, pad_w, height, width, first";
@@ -172,7 +172,7 @@ Tensor col2im(const Tensor& self, IntArrayRef output_size, IntArrayRef kernel, I
   return col2im_out(self, output_size, kernel, dilation, padding, stride, out);
 }
 
-TypedKernel k_add_into(R"(
+TypedProgram k_add_into(R"(
 program add_into_view(view, grad)
 each:
   %g = load grad : $t

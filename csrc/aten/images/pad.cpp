@@ -74,7 +74,7 @@ std::string header(const char* name, const char* operands, int64_t n) {
   return std::string("program ") + name + "(" + operands + "; " + names + ")\neach:\n";
 }
 
-KernelFamily f_pad, f_pad_backward;
+ProgramFamily f_pad, f_pad_backward;
 
 // `wide` has the padded shape, `inner` the original one. Forward wide <- inner, backward inner += wide.
 void launch(bool reflect, bool backward, int64_t n, const Tensor& wide, const Tensor& inner, IntArrayRef padding,

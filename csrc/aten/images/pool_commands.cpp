@@ -118,7 +118,7 @@ int64_t key_of(const Pool& pool, int64_t variant) {
   return (variant * 2 + pool.adaptive) * 4 + pool.rank();
 }
 
-KernelFamily f_max, f_max_backward, f_average, f_average_backward;
+ProgramFamily f_max, f_max_backward, f_average, f_average_backward;
 
 npu_dtype pool_compute(const at::Tensor& tensor, const char* label) {
   const npu_dtype compute = compute_dtype(numeric_dtype(tensor.scalar_type(), label));

@@ -166,7 +166,7 @@ std::string fractional_text(int64_t n, npu_dtype type) {
          largest_lines(place, compute_dtype(type), "") + "  store out, %value\n  store places, %place\n";
 }
 
-KernelFamily f_fractional;
+ProgramFamily f_fractional;
 
 // What the output's windows lie apart, rounded as PyTorch does.
 double apart(int64_t free, int64_t count, at::ScalarType type) {

@@ -83,7 +83,7 @@ const char* filter_lines(Filter filter) {
   }
 }
 
-KernelFamily f_weights;
+ProgramFamily f_weights;
 
 // weights[o, i]: positions from center - support to center + support, rounded as PyTorch does; each row adds up to one.
 std::string weights_text(Filter filter) {

@@ -186,7 +186,7 @@ void each_corner(Interpolation kind, int64_t n, std::string& text, Corner corner
   }
 }
 
-KernelFamily f_forward, f_backward;
+ProgramFamily f_forward, f_backward;
 
 // Dimensions first, first + 1, ... of the tensors, one per scale.
 struct Along {

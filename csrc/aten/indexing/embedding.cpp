@@ -15,7 +15,7 @@
 namespace torch_npu::embedding_cpp {
 namespace {
 
-TypedKernel k_count(R"(
+TypedProgram k_count(R"(
 program count(index, counts; size)
 each:
   %i = load index : i64
@@ -25,7 +25,7 @@ each:
   store_at counts, %one, %c, add
 )");
 
-TypedKernel k_embedding_backward(R"(
+TypedProgram k_embedding_backward(R"(
 program embedding_backward(grad, index, out; size, stride, padding)
 each:
   %i = load index : i64
@@ -39,7 +39,7 @@ each:
   store_at out, %g, %offset, add, mask %m
 )");
 
-TypedKernel k_embedding_backward_scaled(R"(
+TypedProgram k_embedding_backward_scaled(R"(
 program embedding_backward_scaled(grad, index, out, counts; size, stride, padding)
 each:
   %i = load index : i64
@@ -76,15 +76,15 @@ at::Tensor embedding_dense_backward(const at::Tensor& grad_output, const at::Ten
       at::zeros({num_weights, width}, grad.options().dtype(narrow ? at::kFloat : grad.scalar_type()));
   Nest nest(NPU_SCATTER, label, {count, width});
   nest.with(grad).with(index, {1, 0}).with(out, {0, 1});
-  Kernel* kernel = &k_embedding_backward.of(compute);
+  DeviceProgram* program = &k_embedding_backward.of(compute);
   at::Tensor counts;
   if (scale_grad_by_freq) {
     counts = at::zeros({num_weights}, index.options().dtype(at::kLong));
     Nest(NPU_SCATTER, label, {count}).with(index, {1}).with(counts, {0}).integer(num_weights).run(k_count.of(NPU_I64));
     nest.with(counts, {0, 0});
-    kernel = &k_embedding_backward_scaled.of(compute);
+    program = &k_embedding_backward_scaled.of(compute);
   }
-  nest.integer(num_weights).integer(width).integer(padding_idx).run(*kernel);
+  nest.integer(num_weights).integer(width).integer(padding_idx).run(*program);
   return narrow ? out.to(grad.scalar_type()) : out;
 }
 

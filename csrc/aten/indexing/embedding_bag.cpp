@@ -40,11 +40,11 @@ enum Mode { kSum, kMean, kMax };
   "  %s = load scale : $t\n  %v = mul %w, %s\n  %os = param out_stride : i64\n  %o = mul %bag, %os\n"            \
   "  store_at out, %v, %o, " mode ", mask %use\n"
 
-TypedKernel k_bag_sum(NPU_BAG("embedding_bag_sum", "add"));
-TypedKernel k_bag_max(NPU_BAG("embedding_bag_max", "max"));
+TypedProgram k_bag_sum(NPU_BAG("embedding_bag_sum", "add"));
+TypedProgram k_bag_max(NPU_BAG("embedding_bag_max", "max"));
 
 // The first place of each bag whose element is the greatest.
-TypedKernel k_bag_place(
+TypedProgram k_bag_place(
     "program embedding_bag_place(place, weight, index, bag, out; padding, rows, row_stride, "
     "out_stride)\neach:\n" NPU_BAG_ROW R"(
   %rs = param row_stride : i64
@@ -60,7 +60,7 @@ TypedKernel k_bag_place(
 )");
 
 // grad_weight[index] += grad[bag] * scale
-TypedKernel k_bag_backward(
+TypedProgram k_bag_backward(
     "program embedding_bag_backward(out, grad, index, bag, scale; padding, rows, row_stride, "
     "grad_stride)\neach:\n" NPU_BAG_ROW R"(
   %gs = param grad_stride : i64
@@ -74,7 +74,7 @@ TypedKernel k_bag_backward(
 )");
 
 // grad of the weight of a place: the product of its row and the bag's gradient.
-TypedKernel k_bag_dot(
+TypedProgram k_bag_dot(
     "program embedding_bag_dot(out, grad, index, bag, weight; padding, rows, row_stride, "
     "grad_stride)\neach:\n" NPU_BAG_ROW R"(
   %gs = param grad_stride : i64
@@ -161,7 +161,7 @@ Result embedding_bag(const Tensor& weight, const Tensor& indices_, const Tensor&
   Tensor out = at::full({b.count, width}, mode == kMax ? low : 0.0, options);
   Tensor max_index = at::zeros({mode == kMax ? b.count : 0, mode == kMax ? width : 0}, b.bag.options());
   if (n > 0 && out.numel() > 0) {
-    const auto nest = [&](const Tensor& target, const Tensor& last, at::IntArrayRef strides, Kernel& kernel) {
+    const auto nest = [&](const Tensor& target, const Tensor& last, at::IntArrayRef strides, DeviceProgram& program) {
       Nest(NPU_SCATTER, label, {n, width})
           .with(target, {0, 1})
           .with(weight, {0, weight.stride(1)})
@@ -172,7 +172,7 @@ Result embedding_bag(const Tensor& weight, const Tensor& indices_, const Tensor&
           .integer(weight.size(0))
           .integer(weight.stride(0))
           .integer(width)
-          .run(kernel);
+          .run(program);
     };
     nest(out, scale, {scale.stride(0), 0}, (mode == kMax ? k_bag_max : k_bag_sum).of(compute));
     if (mode == kMax) {

@@ -43,7 +43,7 @@ at::DimVector along(int64_t rank, int64_t dim, int64_t stride) {
   return out;
 }
 
-TypedKernel k_gather(R"(
+TypedProgram k_gather(R"(
 program gather(out, x, index; size, stride)
 each:
   %i = load index : i64
@@ -76,9 +76,9 @@ void launch_gather(const at::Tensor& result, const at::Tensor& self, int64_t dim
 }
 
 enum Mode { kSet, kAdd, kMul, kMax, kMin };
-KernelFamily f_scatter;
+ProgramFamily f_scatter;
 
-Kernel& scatter_kernel(Mode mode, npu_dtype compute) {
+DeviceProgram& scatter_kernel(Mode mode, npu_dtype compute) {
   if (compute == NPU_BOOL && (mode == kAdd || mode == kMul)) {
     mode = mode == kAdd ? kMax : kMin;
   }
@@ -228,7 +228,7 @@ at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& i
   return index_select_out(self, dim, index, out);
 }
 
-KernelFamily f_index_add;
+ProgramFamily f_index_add;
 
 void launch_index_add(at::meta::structured_index_add& op, const at::Tensor& result, const at::Tensor& self, int64_t dim,
                       const at::Tensor& index, const at::Tensor& source, const at::Scalar& alpha) {

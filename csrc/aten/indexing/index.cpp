@@ -64,9 +64,9 @@ void add_geometry(Nest& nest, at::IntArrayRef sizes, at::IntArrayRef strides, in
   }
 }
 
-KernelFamily f_index;
-KernelFamily f_index_put;
-KernelFamily f_index_add;
+ProgramFamily f_index;
+ProgramFamily f_index_put;
+ProgramFamily f_index_add;
 
 // Operands: out, the indexed tensor, indices.
 void launch_index(at::TensorIteratorBase& iter, at::IntArrayRef sizes, at::IntArrayRef strides) {
@@ -216,7 +216,7 @@ at::Tensor& index_out(const at::Tensor& self, const c10::List<std::optional<at::
   return out;
 }
 
-TypedKernel k_index_fill(R"(
+TypedProgram k_index_fill(R"(
 program index_fill(x, index; size, stride, value)
 each:
   %i = load index : i64
@@ -253,7 +253,7 @@ void launch_index_fill(at::TensorIterator& iter, int64_t, int64_t size, int64_t 
   });
 }
 
-TypedKernel k_index_copy(R"(
+TypedProgram k_index_copy(R"(
 program index_copy(x, index, source; size, stride)
 each:
   %i = load index : i64
@@ -289,7 +289,7 @@ at::Tensor part_of(const at::Tensor& tensor, Part part) {
   return part == Part::kWhole ? tensor : part == Part::kReal ? real_part(tensor) : imag_part(tensor);
 }
 
-TypedKernel k_take(R"(
+TypedProgram k_take(R"(
 program take(out, index, x; size, stride)
 each:
   %i = load index : i64
@@ -319,7 +319,7 @@ void launch_take(at::TensorIterator& iter, const at::TensorBase& base) {
 }
 
 // Operands: source, index, the target.
-KernelFamily f_put;
+ProgramFamily f_put;
 
 void launch_put(at::TensorIterator& iter, const at::TensorBase& base, bool accumulate) {
   if (iter.numel() == 0) {

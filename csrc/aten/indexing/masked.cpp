@@ -19,7 +19,7 @@
 namespace torch_npu::masked_cpp {
 namespace {
 
-TypedKernel k_running_sum(R"(
+TypedProgram k_running_sum(R"(
 program running_sum(x, out)
 each:
   %x = load x : $t
@@ -29,7 +29,7 @@ each:
   store out, %s
 )");
 
-TypedKernel k_running_count(R"(
+TypedProgram k_running_count(R"(
 program running_count(x, out)
 each:
   %x = load x : bool
@@ -40,9 +40,9 @@ each:
 )");
 
 // The number of ones so far, the element included, in row-major order. `x` is contiguous.
-at::Tensor running(const at::Tensor& x, Kernel& kernel, const char* label) {
+at::Tensor running(const at::Tensor& x, DeviceProgram& program, const char* label) {
   at::Tensor out = at::empty(x.sizes(), x.options().dtype(at::kLong));
-  Nest(NPU_SCAN, label, {x.numel()}, 1).with(x, {1}).with(out, {1}).run(kernel);
+  Nest(NPU_SCAN, label, {x.numel()}, 1).with(x, {1}).with(out, {1}).run(program);
   return out;
 }
 
@@ -55,7 +55,7 @@ int64_t last(const at::Tensor& running) {
   return running.numel() == 0 ? 0 : running.view(-1)[-1].item<int64_t>();
 }
 
-KernelFamily f_nonzero;
+ProgramFamily f_nonzero;
 
 // Row k of `out` becomes the coordinates of one number k.
 void store_coordinates(const at::Tensor& out, const at::Tensor& x, const at::Tensor& number, const char* label) {
@@ -146,7 +146,7 @@ at::Tensor nonzero_static(const at::Tensor& self, int64_t size, int64_t fill_val
   return nonzero_static_out(self, size, fill_value, out);
 }
 
-TypedKernel k_masked_select(R"(
+TypedProgram k_masked_select(R"(
 program masked_select(x, mask, number, out)
 each:
   %m = load mask : bool
@@ -200,7 +200,7 @@ at::Tensor masked_select(const at::Tensor& self, const at::Tensor& mask) {
   return masked_select_out(self, mask, out);
 }
 
-TypedKernel k_masked_scatter(R"(
+TypedProgram k_masked_scatter(R"(
 program masked_scatter(out, mask, number, source; size)
 each:
   %m = load mask : bool
@@ -253,7 +253,7 @@ at::Tensor& masked_scatter_(at::Tensor& self, const at::Tensor& mask, const at::
 
 // Where the copies of each element begin. A size that the caller gave is checked here, so that the host need not wait:
 // no end may lie behind it, and the last one not before it.
-TypedKernel k_repeat_starts(R"(
+TypedProgram k_repeat_starts(R"(
 program repeat_starts(repeats, end, out; size, last)
 each:
   %r = load repeats : i64
@@ -273,7 +273,7 @@ each:
   store_at out, %i, %start, mask %any
 )");
 
-TypedKernel k_running_max(R"(
+TypedProgram k_running_max(R"(
 program running_max(x, out)
 each:
   %x = load x : $t

@@ -30,7 +30,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // One step: from a state, the one beside it, and the one behind a blank that may be left out. `first` is the step at
 // which a sample starts, in the direction of the walk.
-TypedKernel k_step(R"(
+TypedProgram k_step(R"(
 program ctc_step(next, previous, emission, one, two, init, first; time, direction, off1, off2)
 each:
   %em = load emission : $t
@@ -153,7 +153,7 @@ Tensor walk(const States& s, bool forwards, const char* label) {
   // States behind the end stay impossible: their emission is taken away.
   const Tensor emission =
       at::where(inside.unsqueeze(0), s.emission, at::scalar_tensor(-kInfinity, s.emission.options()));
-  Kernel& kernel = k_step.of(compute_dtype(storage_dtype(paths.scalar_type())));
+  DeviceProgram& program = k_step.of(compute_dtype(storage_dtype(paths.scalar_type())));
   for (int64_t step = 0; step < time; ++step) {
     const int64_t t = forwards ? step : time - 1 - step;
     const int64_t before = step == 0 ? t : forwards ? t - 1 : t + 1;
@@ -169,7 +169,7 @@ Tensor walk(const States& s, bool forwards, const char* label) {
         .integer(forwards ? 1 : -1)
         .integer(forwards ? -1 : 1)
         .integer(forwards ? -2 : 2)
-        .run(kernel);
+        .run(program);
   }
   return paths;
 }

@@ -35,14 +35,14 @@ using at::Tensor;
 
 struct Loss {
   const char* label;
-  TypedKernel each, folded, slope;
+  TypedProgram each, folded, slope;
 };
 
-#define NPU_LOSS(variable, name, value, derivative)                      \
-  Loss variable {                                                        \
-    "aten::" name, TypedKernel(NPU_LOSS_HEAD(name) value NPU_LOSS_TAIL), \
-        TypedKernel(NPU_LOSS_HEAD(name "_fold") value NPU_LOSS_FOLD),    \
-        TypedKernel(NPU_SLOPE(name "_backward", derivative))             \
+#define NPU_LOSS(variable, name, value, derivative)                       \
+  Loss variable {                                                         \
+    "aten::" name, TypedProgram(NPU_LOSS_HEAD(name) value NPU_LOSS_TAIL), \
+        TypedProgram(NPU_LOSS_HEAD(name "_fold") value NPU_LOSS_FOLD),    \
+        TypedProgram(NPU_SLOPE(name "_backward", derivative))             \
   }
 
 NPU_LOSS(g_mse, "mse_loss", "  %e = sub %x, %y\n  %l = mul %e, %e\n", "  %e = sub %x, %y\n  %d = add %e, %e\n");

@@ -63,7 +63,7 @@ std::string slope_lines(const char* suffix) {
                                            "{s}", suffix);
 }
 
-KernelFamily f_multi_margin, f_multi_margin_backward;
+ProgramFamily f_multi_margin, f_multi_margin_backward;
 
 std::string multi_margin_text() {
   return "program multi_margin(out, x, row, target, weight; classes, stride, margin, squared)\neach:\n" +
@@ -185,7 +185,7 @@ Tensor listed(const Tensor& target, const at::TensorOptions& options) {
 }
 
 // The sum over listed classes j and others d of max(0, 1 - x[j] + x[d]).
-TypedKernel k_multilabel(R"(
+TypedProgram k_multilabel(R"(
 program multilabel_margin(out, xj, xd, mj, md; scale)
 each:
   %xj = load xj : $t
@@ -208,7 +208,7 @@ row:
 )");
 
 // For class k: what the listed ones j push it down by if it is not listed, less what it pushes the others by if it is.
-TypedKernel k_multilabel_backward(R"(
+TypedProgram k_multilabel_backward(R"(
 program multilabel_margin_backward(out, xk, xj, mk, mj, grad; scale)
 each:
   %xk = load xk : $t

@@ -31,10 +31,10 @@ using at::Tensor;
   "  %s = fold sum %l\n  %n = fold sum %w\nrow:\n  store total, %n\n  %mean = param mean : bool\n" \
   "  %one = const 1 : $t\n  %by = where %mean, %n, %one\n  %r = div %s, %by\n  store out, %r\n"
 
-TypedKernel k_each(NPU_NLL("nll_loss", "out", NPU_NLL_NO_WEIGHT) "  store out, %l\n");
-TypedKernel k_each_weight(NPU_NLL("nll_loss_weight", "out", NPU_NLL_WEIGHT) "  store out, %l\n");
-TypedKernel k_fold(NPU_NLL("nll_loss_sum", "out, total", NPU_NLL_NO_WEIGHT) NPU_NLL_FOLD);
-TypedKernel k_fold_weight(NPU_NLL("nll_loss_weight_sum", "out, total", NPU_NLL_WEIGHT) NPU_NLL_FOLD);
+TypedProgram k_each(NPU_NLL("nll_loss", "out", NPU_NLL_NO_WEIGHT) "  store out, %l\n");
+TypedProgram k_each_weight(NPU_NLL("nll_loss_weight", "out", NPU_NLL_WEIGHT) "  store out, %l\n");
+TypedProgram k_fold(NPU_NLL("nll_loss_sum", "out, total", NPU_NLL_NO_WEIGHT) NPU_NLL_FOLD);
+TypedProgram k_fold_weight(NPU_NLL("nll_loss_weight_sum", "out, total", NPU_NLL_WEIGHT) NPU_NLL_FOLD);
 
 // Into a gradient of zeros: one element per target.
 #define NPU_NLL_BACKWARD(name, operands, weight)                                                 \
@@ -46,9 +46,9 @@ TypedKernel k_fold_weight(NPU_NLL("nll_loss_weight_sum", "out, total", NPU_NLL_W
   "  %by = where %mean, %total, %one\n  %q = div %gw, %by\n  %n = neg %q\n"                      \
   "  %os = param out_stride : i64\n  %at = mul %c, %os\n  store_at out, %n, %at, mask %use\n"
 
-TypedKernel k_backward(NPU_NLL_BACKWARD("nll_loss_backward", "", "  %gw = load grad : $t\n"));
-TypedKernel k_backward_weight(NPU_NLL_BACKWARD("nll_loss_weight_backward", ", w",
-                                               NPU_NLL_WEIGHT "  %g = load grad : $t\n  %gw = mul %g, %w\n"));
+TypedProgram k_backward(NPU_NLL_BACKWARD("nll_loss_backward", "", "  %gw = load grad : $t\n"));
+TypedProgram k_backward_weight(NPU_NLL_BACKWARD("nll_loss_weight_backward", ", w",
+                                                NPU_NLL_WEIGHT "  %g = load grad : $t\n  %gw = mul %g, %w\n"));
 
 int64_t class_dim(const Tensor& self) {
   return self.dim() == 1 ? 0 : 1;

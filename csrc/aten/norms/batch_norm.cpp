@@ -32,11 +32,11 @@ using Three = std::tuple<Tensor, Tensor, Tensor>;
   "each:\n  %y = load x : $t\n  %d = sub %y, %mean\n  %h = mul %d, %invstd\n  %g = load weight : $t\n" \
   "  %b = load bias : $t\n  %s = mul %h, %g\n  %r = add %s, %b\n  store out, %r\n"
 
-TypedKernel k_train(NPU_BATCH_STATS("batch_norm", "") NPU_BATCH_APPLY);
-TypedKernel k_train_running(NPU_BATCH_STATS("batch_norm_running", ", running_mean, running_var")
-                                NPU_BATCH_RUNNING NPU_BATCH_APPLY);
+TypedProgram k_train(NPU_BATCH_STATS("batch_norm", "") NPU_BATCH_APPLY);
+TypedProgram k_train_running(NPU_BATCH_STATS("batch_norm_running", ", running_mean, running_var")
+                                 NPU_BATCH_RUNNING NPU_BATCH_APPLY);
 
-TypedKernel k_eval(R"(
+TypedProgram k_eval(R"(
 program batch_norm_eval(out, mean, var, x, weight, bias; eps)
 each:
   %x = load x : $t
@@ -65,7 +65,7 @@ each:
 #define NPU_TRAINED "  %one = const 1 : $t\n  %invstd = mul %stat, %one\n"
 #define NPU_RUNNING "  %eps = param eps : $t\n  %sum = add %stat, %eps\n  %invstd = rsqrt %sum\n"
 
-TypedKernel k_backward_train(NPU_BATCH_BACKWARD("batch_norm_backward", ", out", NPU_TRAINED) R"(
+TypedProgram k_backward_train(NPU_BATCH_BACKWARD("batch_norm_backward", ", out", NPU_TRAINED) R"(
   %n = param n : $t
   %am = div %a, %n
   %wm = div %wg, %n
@@ -82,7 +82,7 @@ each:
   %r = mul %q2, %scale
   store out, %r
 )");
-TypedKernel k_backward_eval(NPU_BATCH_BACKWARD("batch_norm_backward_eval", ", out", NPU_RUNNING) R"(
+TypedProgram k_backward_eval(NPU_BATCH_BACKWARD("batch_norm_backward_eval", ", out", NPU_RUNNING) R"(
   %w = load weight : $t
   %scale = mul %invstd, %w
 each:
@@ -90,8 +90,8 @@ each:
   %r = mul %g2, %scale
   store out, %r
 )");
-TypedKernel k_weight_train(NPU_BATCH_BACKWARD("batch_norm_weight_grad", "", NPU_TRAINED));
-TypedKernel k_weight_eval(NPU_BATCH_BACKWARD("batch_norm_weight_grad_eval", "", NPU_RUNNING));
+TypedProgram k_weight_train(NPU_BATCH_BACKWARD("batch_norm_weight_grad", "", NPU_TRAINED));
+TypedProgram k_weight_eval(NPU_BATCH_BACKWARD("batch_norm_weight_grad_eval", "", NPU_RUNNING));
 
 // Every dimension but the channels'.
 DimMask all_but_channels(const Tensor& input) {
@@ -207,14 +207,14 @@ Three batch_norm_backward(const Tensor& grad, const Tensor& input, const OptTens
   Rows rows(label, input.sizes(), all_but_channels(input));
   rows.reduced(grad_weight).reduced(grad_bias).add(grad).add(input).reduced(mean).reduced(stat);
   channel(rows, weight, 1);
-  TypedKernel* kernel = train ? &k_weight_train : &k_weight_eval;
+  TypedProgram* program = train ? &k_weight_train : &k_weight_eval;
   if (wanted[0]) {
     grad_input = at::empty_like(input, input.suggest_memory_format());
     rows.add(grad_input);
-    kernel = train ? &k_backward_train : &k_backward_eval;
+    program = train ? &k_backward_train : &k_backward_eval;
   }
   const double n = static_cast<double>(input.numel()) / static_cast<double>(input.size(1));
-  rows.reduce(kernel->of(compute_type(input, label)), {number(n), number(eps)});
+  rows.reduce(program->of(compute_type(input, label)), {number(n), number(eps)});
   return {grad_input, wanted[1] ? grad_weight : Tensor(), wanted[2] ? grad_bias : Tensor()};
 }
 

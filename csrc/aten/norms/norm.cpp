@@ -19,7 +19,7 @@ namespace {
 
 using at::Tensor;
 
-TypedKernel k_norm(R"(
+TypedProgram k_norm(R"(
 program layer_norm(out, mean, rstd, x, weight, bias; eps, n)
 each:
   %x = load x : $t
@@ -45,7 +45,7 @@ each:
   store out, %y
 )");
 
-TypedKernel k_norm_backward(R"(
+TypedProgram k_norm_backward(R"(
 program layer_norm_backward(out, grad, x, mean, rstd, weight; n)
 row:
   %mean = load mean : $t
@@ -89,13 +89,13 @@ each:
   "row:\n  store scaled, %a\n  store plain, %b\n"
 #define NPU_NORM_STATISTICS "  %mean = load mean : $t\n  %rstd = load rstd : $t\n"
 
-TypedKernel k_norm_weight(NPU_NORM_SUMS("layer_norm_weight_grad", "", NPU_NORM_STATISTICS));
+TypedProgram k_norm_weight(NPU_NORM_SUMS("layer_norm_weight_grad", "", NPU_NORM_STATISTICS));
 
 // The gradients of group norm: one pass over gradient and input for the sums of every channel, from which those of
 // weight and bias and the coefficients of the input's follow, and one pass for the input.
-TypedKernel k_group_sums(NPU_NORM_SUMS("group_norm_sums", "row:\n" NPU_NORM_STATISTICS, ""));
+TypedProgram k_group_sums(NPU_NORM_SUMS("group_norm_sums", "row:\n" NPU_NORM_STATISTICS, ""));
 
-TypedKernel k_group_parameters(R"(
+TypedProgram k_group_parameters(R"(
 program group_norm_parameters(weight, bias, scaled, plain)
 each:
   %a = load scaled : $t
@@ -107,7 +107,7 @@ row:
   store bias, %bs
 )");
 
-TypedKernel k_group_coefficients(R"(
+TypedProgram k_group_coefficients(R"(
 program group_norm_coefficients(slope, shift, scaled, plain, weight, rstd; n)
 row:
   %rstd = load rstd : $t
@@ -130,7 +130,7 @@ row:
   store shift, %shift
 )");
 
-TypedKernel k_group_input(R"(
+TypedProgram k_group_input(R"(
 program group_norm_input_grad(out, grad, x, mean, rstd, weight, slope, shift)
 each:
   %g = load grad : $t

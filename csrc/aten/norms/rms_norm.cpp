@@ -69,10 +69,10 @@ each:
 }
 
 const std::string texts[] = {forward_text(false), forward_text(true), backward_text(false), backward_text(true)};
-TypedKernel k_forward[] = {TypedKernel(texts[0].c_str()), TypedKernel(texts[1].c_str())};
-TypedKernel k_backward[] = {TypedKernel(texts[2].c_str()), TypedKernel(texts[3].c_str())};
+TypedProgram k_forward[] = {TypedProgram(texts[0].c_str()), TypedProgram(texts[1].c_str())};
+TypedProgram k_backward[] = {TypedProgram(texts[2].c_str()), TypedProgram(texts[3].c_str())};
 
-TypedKernel k_weight(R"(
+TypedProgram k_weight(R"(
 program rms_norm_weight_grad(weight, grad, x, rstd)
 each:
   %g = load grad : $t

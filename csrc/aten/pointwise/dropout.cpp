@@ -20,7 +20,7 @@
 namespace torch_npu::dropout_cpp {
 namespace {
 
-TypedKernel k_dropout(R"(
+TypedProgram k_dropout(R"(
 program dropout(out, x, kept; seed, offset, threshold, scale)
 each:
   %seed = param seed : i64
@@ -57,7 +57,7 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, doubl
   return {out, kept};
 }
 
-TypedKernel k_dropout_backward(R"(
+TypedProgram k_dropout_backward(R"(
 program dropout_backward(out, grad, kept; scale)
 each:
   %g = load grad : $t
@@ -89,7 +89,7 @@ at::Tensor native_dropout_backward(const at::Tensor& grad, const at::Tensor& mas
   return out;
 }
 
-TypedKernel k_keys(R"(
+TypedProgram k_keys(R"(
 program random_keys(out; seed, offset)
 each:
   %seed = param seed : i64
@@ -148,7 +148,7 @@ at::Tensor& randperm_out(int64_t n, std::optional<at::Generator> generator, at::
 }
 
 // With replacement: the number of categories whose cumulated weight is at most u times the total.
-TypedKernel k_draw(R"(
+TypedProgram k_draw(R"(
 program multinomial(cumulated, u, total, out; last)
 each:
   %c = load cumulated : $t

@@ -12,7 +12,7 @@ bool same_complex(const at::TensorIteratorBase& iter) {
   return iter.ndim() < NPU_MAX_RANK;
 }
 
-void launch_parts(const at::TensorIteratorBase& iter, Kernel& kernel, const char* label) {
+void launch_parts(const at::TensorIteratorBase& iter, DeviceProgram& program, const char* label) {
   if (iter.numel() == 0) {
     return;
   }
@@ -39,7 +39,7 @@ void launch_parts(const at::TensorIteratorBase& iter, Kernel& kernel, const char
       operands[arg].stride[d] = iter.strides(arg)[rank - 1 - d] / width;
     }
   }
-  command.program = kernel.on(iter.device(0).index());
+  command.program = program.on(iter.device(0).index());
   submit(iter.device(0).index(), command);
 }
 

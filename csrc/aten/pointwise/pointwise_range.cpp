@@ -25,7 +25,7 @@ namespace torch_npu::pointwise_range_cpp {
 namespace {
 
 // One MAP over the tensors' own dimensions, outermost first, so that a program can ask for an index.
-void launch_by_index(std::initializer_list<const at::Tensor*> tensors, Kernel& kernel, const char* label,
+void launch_by_index(std::initializer_list<const at::Tensor*> tensors, DeviceProgram& program, const char* label,
                      std::initializer_list<npu_scalar> params) {
   const at::Tensor& out = **tensors.begin();
   if (out.numel() == 0) {
@@ -54,7 +54,7 @@ void launch_by_index(std::initializer_list<const at::Tensor*> tensors, Kernel& k
   }
   command.params = params.begin();
   command.param_count = static_cast<uint32_t>(params.size());
-  command.program = kernel.on(out.device().index());
+  command.program = program.on(out.device().index());
   submit(out.device().index(), command);
 }
 
@@ -168,7 +168,7 @@ at::Tensor& eye_out(int64_t n, at::Tensor& out) {
 
 // The program names the last two dimensions, so there is one for each rank.
 template <bool upper>
-TypedKernel& triangle_kernel(int64_t rank) {
+TypedProgram& triangle_kernel(int64_t rank) {
   static const auto text = [](int64_t rank) {
     return "program " + std::string(upper ? "triu" : "tril") + "(out, x; k)\neach:\n  %row = index " +
            std::to_string(rank - 2) + "\n  %column = index " + std::to_string(rank - 1) +
@@ -176,10 +176,10 @@ TypedKernel& triangle_kernel(int64_t rank) {
            " %d, %k\n  %x = load x, mask %in : $t\n  store out, %x\n";
   };
   static const std::string texts[] = {text(2), text(3), text(4), text(5), text(6), text(7), text(8)};
-  static TypedKernel kernels[] = {TypedKernel(texts[0].c_str()), TypedKernel(texts[1].c_str()),
-                                  TypedKernel(texts[2].c_str()), TypedKernel(texts[3].c_str()),
-                                  TypedKernel(texts[4].c_str()), TypedKernel(texts[5].c_str()),
-                                  TypedKernel(texts[6].c_str())};
+  static TypedProgram kernels[] = {TypedProgram(texts[0].c_str()), TypedProgram(texts[1].c_str()),
+                                   TypedProgram(texts[2].c_str()), TypedProgram(texts[3].c_str()),
+                                   TypedProgram(texts[4].c_str()), TypedProgram(texts[5].c_str()),
+                                   TypedProgram(texts[6].c_str())};
   return kernels[rank - 2];
 }
 

@@ -44,9 +44,9 @@ struct Distribution {
   const char* label;
   std::string lines32;
   std::string lines64;
-  KernelFamily family;
+  ProgramFamily family;
 
-  Kernel& of(npu_dtype compute) {
+  DeviceProgram& of(npu_dtype compute) {
     return family.get(0, compute, [&] {
       return "program random(out; seed, offset, a, b)\neach:\n" + (compute == NPU_F64 ? lines64 : lines32) +
              "  store out, %r\n";
@@ -179,7 +179,7 @@ void sample(const at::Tensor& self, Distribution& distribution, double a, double
   });
 }
 
-KernelFamily f_uniform;
+ProgramFamily f_uniform;
 
 void launch_uniform(at::TensorIteratorBase& iter, const double from, const double to, Gen generator) {
   constexpr const char* label = "aten::uniform_";

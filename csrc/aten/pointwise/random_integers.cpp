@@ -15,7 +15,7 @@ namespace {
 
 using Gen = std::optional<at::Generator>;
 
-TypedKernel k_random_range(R"(
+TypedProgram k_random_range(R"(
 program random_range(out; seed, offset, range, base)
 each:
   %seed = param seed : i64
@@ -35,7 +35,7 @@ each:
   store out, %r
 )");
 
-TypedKernel k_random_bits(R"(
+TypedProgram k_random_bits(R"(
 program random_bits(out; seed, offset)
 each:
   %seed = param seed : i64
@@ -101,7 +101,7 @@ void launch_random(at::TensorIteratorBase& iter, Gen generator) {
   random_range(self, natural_range(numeric_dtype(self.scalar_type(), "aten::random_")), 0, generator);
 }
 
-TypedKernel k_bernoulli(R"(
+TypedProgram k_bernoulli(R"(
 program bernoulli(out; seed, offset, threshold)
 each:
   %seed = param seed : i64
@@ -113,7 +113,7 @@ each:
   store out, %r
 )");
 
-TypedKernel k_bernoulli_tensor(R"(
+TypedProgram k_bernoulli_tensor(R"(
 program bernoulli_tensor(out, p; seed, offset)
 each:
   %seed = param seed : i64

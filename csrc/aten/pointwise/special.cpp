@@ -46,7 +46,7 @@ void refuse_other_result(const at::TensorIteratorBase& iter, const Tensor& out, 
 }
 
 // Hurwitz zeta: the first terms one by one, the rest by Euler and Maclaurin. Its coefficients are B(2j) / (2j)!.
-Kernel k_zeta(R"(
+DeviceProgram k_zeta(R"(
 program zeta(out, x, q; factor)
 each:
   %x = load x : f64
@@ -173,7 +173,7 @@ void launch_polygamma(at::meta::structured_polygamma& op, const Tensor& out, int
 // exp(a v - x (exp(v) - 1)), which the trapezoidal rule over v = exp(u - exp(-u)) sums to 1e-12: upwards from x for the
 // upper function if x >= a, downwards for the lower one (of a + 1, and the step to a) otherwise; the other is one minus
 // it. For x in [a, 1] the upper function is its power series.
-Kernel k_igamma(R"(
+DeviceProgram k_igamma(R"(
 program igamma(out, a, x; upper)
 each:
   %a = load a : f64

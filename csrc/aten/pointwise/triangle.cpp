@@ -14,7 +14,7 @@ namespace {
 
 using at::Tensor;
 
-TypedKernel k_triangle(R"(
+TypedProgram k_triangle(R"(
 program triangle(row, column; lower, first, length0, slope_rows, slope_size, width, start)
 each:
   %k = index 0
@@ -57,7 +57,7 @@ each:
   %ra = sub %ri, %one
   %rb = max %ra, %zero
 )"
-                       R"(
+                        R"(
   # Elements before row r: r b +- r (r - 1) / 2.
   %t0a = mul %rb, %b
   %t0b = sub %rb, %one

@@ -31,7 +31,7 @@ int euclid_steps(c10::ScalarType type) {
   return static_cast<int>(bits * 1.4405) + 1;
 }
 
-KernelFamily f_gcd, f_lcm;
+ProgramFamily f_gcd, f_lcm;
 
 std::string gcd_lines(int steps) {
   std::string text = "  %x = load x : $t\n  %y = load y : $t\n  %zero = const 0 : $t\n  %a0 = abs %x\n  %b0 = abs %y\n";
@@ -82,7 +82,7 @@ struct Recurrence {
   const char* next;   // %r{k} from %q{j}, %p{j}, %x and %k{k}, which is the number of the step as a float
   const char* ends;   // %y from %v: values of x that are known at once
   bool limited;       // degrees above 128 (of a float) or 512 are NaN
-  KernelFamily* family;
+  ProgramFamily* family;
 };
 
 constexpr int kSteps = 32;  // per launch
@@ -125,7 +125,7 @@ std::string recurrence_text(const Recurrence& of, bool first) {
   return text;
 }
 
-KernelFamily f_hermite_h, f_hermite_he, f_laguerre, f_legendre;
+ProgramFamily f_hermite_h, f_hermite_he, f_laguerre, f_legendre;
 
 const Recurrence kHermiteH{"aten::special_hermite_polynomial_h",
                            "  %q0 = add %x, %x\n  %x2 = add %x, %x\n",

@@ -15,7 +15,7 @@
 namespace torch_npu::convolution_cpp {
 namespace {
 
-TypedKernel k_bias(R"(
+TypedProgram k_bias(R"(
 program conv_bias(x, w, out, bias)
 each:
   %p = acc : $t

@@ -21,8 +21,8 @@ using at::Tensor;
 using Pair = std::tuple<Tensor, Tensor>;
 
 // The epilogue: the sum times the scale of its column, with `rows` that of its row too, plus a bias.
-KernelFamily epilogues;
-Kernel& epilogue(bool rows, bool bias) {
+ProgramFamily epilogues;
+DeviceProgram& epilogue(bool rows, bool bias) {
   return epilogues.get(2 * rows + bias, NPU_F32, [&] {
     std::string operands = ", scale", lines = rows ? "  %i = acc : i32\n  %a = cast %i : $t\n" : "  %a = acc : $t\n";
     std::string last = "%m";
@@ -42,7 +42,7 @@ Kernel& epilogue(bool rows, bool bias) {
 }
 
 // A row of zeros has the scale 0 and stays zero.
-TypedKernel k_dynamic_quant(R"(
+TypedProgram k_dynamic_quant(R"(
 program dynamic_quant(out, scale, x)
 each:
   %x = load x : $t

@@ -19,7 +19,7 @@
 namespace torch_npu::matmul_cpp {
 namespace {
 
-TypedKernel k_plus(R"(
+TypedProgram k_plus(R"(
 program matmul_plus(a, b, out, c)
 each:
   %p = acc : $t
@@ -28,7 +28,7 @@ each:
   store out, %r
 )");
 
-TypedKernel k_scaled(R"(
+TypedProgram k_scaled(R"(
 program matmul_scaled(a, b, out; alpha)
 each:
   %p = acc : $t
@@ -37,7 +37,7 @@ each:
   store out, %r
 )");
 
-TypedKernel k_scaled_plus(R"(
+TypedProgram k_scaled_plus(R"(
 program matmul_scaled_plus(a, b, out, c; alpha, beta)
 each:
   %p = acc : $t
@@ -63,7 +63,7 @@ void set_operand(npu_operand& operand, const at::Tensor& tensor, const char* lab
 }
 
 // Each element of b becomes two by two: (re, im) above (-im, re).
-TypedKernel k_expand_complex(R"(
+TypedProgram k_expand_complex(R"(
 program expand_complex(b_re, b_im, o00, o01, o10, o11; sign)
 each:
   %re = load b_re : $t

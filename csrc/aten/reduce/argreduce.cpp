@@ -25,12 +25,12 @@ using at::Tensor;
   "program " name "(values, positions, x)\neach:\n  %x = load x : $t\n  %i = index 7\n  %f = fold " kind \
   " %x, %i\nrow:\n  %v = get %f, 0\n  %at = get %f, 1\n  store values, %v\n  store positions, %at\n"
 
-TypedKernel k_argmax(NPU_ARG("argmax", "argmax"));
-TypedKernel k_argmin(NPU_ARG("argmin", "argmin"));
-TypedKernel k_max_dim(NPU_VALUE_AND_ARG("max_dim", "argmax"));
-TypedKernel k_min_dim(NPU_VALUE_AND_ARG("min_dim", "argmin"));
+TypedProgram k_argmax(NPU_ARG("argmax", "argmax"));
+TypedProgram k_argmin(NPU_ARG("argmin", "argmin"));
+TypedProgram k_max_dim(NPU_VALUE_AND_ARG("max_dim", "argmax"));
+TypedProgram k_min_dim(NPU_VALUE_AND_ARG("min_dim", "argmin"));
 
-TypedKernel k_aminmax(R"(
+TypedProgram k_aminmax(R"(
 program aminmax(min, max, x)
 each:
   %x = load x : $t
@@ -41,10 +41,10 @@ row:
   store max, %b
 )");
 
-template <TypedKernel& kernel>
+template <TypedProgram& program>
 void launch_arg(at::impl::MetaBase&, const Tensor& out, const Tensor& self, std::optional<int64_t> dim, bool) {
   const char* label = &kernel == &k_argmax ? "aten::argmax" : "aten::argmin";
-  Kernel& program = kernel.of(compute_type(self, label));
+  DeviceProgram& program = program.of(compute_type(self, label));
   if (dim) {
     return Rows(label, self.sizes(), one_dim(self, *dim)).indexed().reduced(out).add(self).reduce(program);
   }
@@ -52,7 +52,7 @@ void launch_arg(at::impl::MetaBase&, const Tensor& out, const Tensor& self, std:
   Rows(label, flat.sizes(), 1).indexed().scalar(out).add(flat).reduce(program);
 }
 
-template <TypedKernel& kernel>
+template <TypedProgram& program>
 void launch_value_and_arg(const Tensor& value, const Tensor& position, const Tensor& self, int64_t dim, bool) {
   const char* label = &kernel == &k_max_dim ? "aten::max" : "aten::min";
   Rows(label, self.sizes(), one_dim(self, dim))
@@ -60,7 +60,7 @@ void launch_value_and_arg(const Tensor& value, const Tensor& position, const Ten
       .reduced(value)
       .reduced(position)
       .add(self)
-      .reduce(kernel.of(compute_type(self, label)));
+      .reduce(program.of(compute_type(self, label)));
 }
 
 void launch_aminmax(const Tensor& min, const Tensor& max, const Tensor& self, std::optional<int64_t> dim, bool) {

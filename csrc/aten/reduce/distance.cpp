@@ -62,7 +62,7 @@ const char* finish_lines(Norm norm) {
   }
 }
 
-KernelFamily f_forward, f_pairs, f_backward;
+ProgramFamily f_forward, f_pairs, f_backward;
 
 void launch_cdist(Tensor& result, const Tensor& x1, const Tensor& x2, const double p) {
   constexpr const char* label = "aten::_cdist_forward";

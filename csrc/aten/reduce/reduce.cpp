@@ -34,14 +34,14 @@ namespace {
 using at::Tensor;
 using at::native::make_dim_mask;
 
-TypedKernel k_sum("program sum(out, x)\neach:\n  %x = load x : $t\n  %s = fold sum %x\nrow:\n  store out, %s\n");
-TypedKernel k_prod("program prod(out, x)\neach:\n  %x = load x : $t\n  %s = fold prod %x\nrow:\n  store out, %s\n");
-TypedKernel k_max("program amax(out, x)\neach:\n  %x = load x : $t\n  %s = fold max %x\nrow:\n  store out, %s\n");
-TypedKernel k_min("program amin(out, x)\neach:\n  %x = load x : $t\n  %s = fold min %x\nrow:\n  store out, %s\n");
-TypedKernel k_any("program any(out, x)\neach:\n  %x = load x : bool\n  %s = fold or %x\nrow:\n  store out, %s\n");
-TypedKernel k_all("program all(out, x)\neach:\n  %x = load x : bool\n  %s = fold and %x\nrow:\n  store out, %s\n");
+TypedProgram k_sum("program sum(out, x)\neach:\n  %x = load x : $t\n  %s = fold sum %x\nrow:\n  store out, %s\n");
+TypedProgram k_prod("program prod(out, x)\neach:\n  %x = load x : $t\n  %s = fold prod %x\nrow:\n  store out, %s\n");
+TypedProgram k_max("program amax(out, x)\neach:\n  %x = load x : $t\n  %s = fold max %x\nrow:\n  store out, %s\n");
+TypedProgram k_min("program amin(out, x)\neach:\n  %x = load x : $t\n  %s = fold min %x\nrow:\n  store out, %s\n");
+TypedProgram k_any("program any(out, x)\neach:\n  %x = load x : bool\n  %s = fold or %x\nrow:\n  store out, %s\n");
+TypedProgram k_all("program all(out, x)\neach:\n  %x = load x : bool\n  %s = fold and %x\nrow:\n  store out, %s\n");
 
-TypedKernel k_mean(R"(
+TypedProgram k_mean(R"(
 program mean(out, x; n)
 each:
   %x = load x : $t
@@ -52,7 +52,7 @@ row:
   store out, %r
 )");
 
-TypedKernel k_nansum(R"(
+TypedProgram k_nansum(R"(
 program nansum(out, x)
 each:
   %x = load x : $t
@@ -64,7 +64,7 @@ row:
   store out, %s
 )");
 
-TypedKernel k_count_nonzero(R"(
+TypedProgram k_count_nonzero(R"(
 program count_nonzero(out, x)
 each:
   %x = load x : bool
@@ -75,7 +75,7 @@ row:
 )");
 
 // Shifted by the maximum, unless that is infinite: then exp gives what the sum needs.
-TypedKernel k_logsumexp(R"(
+TypedProgram k_logsumexp(R"(
 program logsumexp(out, x)
 each:
   %x = load x : $t
@@ -95,9 +95,9 @@ row:
   store out, %r
 )");
 
-void fold(TypedKernel& kernel, npu_dtype compute, const Tensor& out, const Tensor& self, DimMask mask,
+void fold(TypedProgram& program, npu_dtype compute, const Tensor& out, const Tensor& self, DimMask mask,
           const char* label, Params params = {}) {
-  Rows(label, self.sizes(), mask).reduced(out).add(self).reduce(kernel.of(compute), params);
+  Rows(label, self.sizes(), mask).reduced(out).add(self).reduce(program.of(compute), params);
 }
 
 int64_t folded_size(const Tensor& self, DimMask mask) {
@@ -109,7 +109,7 @@ int64_t folded_size(const Tensor& self, DimMask mask) {
 }
 
 // A complex sum is two real ones.
-bool fold_parts(TypedKernel& kernel, const Tensor& out, const Tensor& self, DimMask mask, bool keepdim,
+bool fold_parts(TypedProgram& program, const Tensor& out, const Tensor& self, DimMask mask, bool keepdim,
                 const char* label, Params params = {}) {
   if (!out.is_complex()) {
     return false;
@@ -117,11 +117,11 @@ bool fold_parts(TypedKernel& kernel, const Tensor& out, const Tensor& self, DimM
   const Tensor from = parts(self.is_complex() ? self : self.to(out.scalar_type()));
   mask[self.dim()] = false;
   const Tensor to = parts(at::native::review_reduce_result(out, self.dim(), mask, keepdim));
-  fold(kernel, compute_type(to, label), to, from, mask, label, params);
+  fold(program, compute_type(to, label), to, from, mask, label, params);
   return true;
 }
 
-TypedKernel k_complex_prod(R"(
+TypedProgram k_complex_prod(R"(
 program complex_prod(out_re, out_im, x_re, x_im)
 combine:
   %a = arg 0 : $t
@@ -208,18 +208,18 @@ Tensor prod(const Tensor& self, std::optional<at::ScalarType> dtype) {
   return out;
 }
 
-template <TypedKernel& kernel>
+template <TypedProgram& program>
 void launch_extreme(at::impl::MetaBase&, const Tensor& out, const Tensor& self, at::IntArrayRef dim, bool) {
   fold(kernel, compute_type(self, "aten::amax"), out, self, clipped(dim, self),
        &kernel == &k_max ? "aten::amax" : "aten::amin");
 }
 
-Tensor extreme_all(TypedKernel& kernel, const Tensor& self, const char* label, const char* name) {
+Tensor extreme_all(TypedProgram& program, const Tensor& self, const char* label, const char* name) {
   TORCH_CHECK(self.numel() > 0, name,
               "(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the "
               "'dim' argument.");
   const Tensor out = make_empty({}, {}, self.options());
-  fold(kernel, compute_type(self, label), out, self, clipped(std::nullopt, self), label);
+  fold(program, compute_type(self, label), out, self, clipped(std::nullopt, self), label);
   return out;
 }
 
@@ -230,11 +230,11 @@ Tensor min_all(const Tensor& self) {
   return extreme_all(k_min, self, "aten::min", "min");
 }
 
-Tensor& extreme_all_out(TypedKernel& kernel, const Tensor& self, Tensor& out, const char* label) {
+Tensor& extreme_all_out(TypedProgram& program, const Tensor& self, Tensor& out, const char* label) {
   TORCH_CHECK(self.device() == out.device());
   TORCH_CHECK(at::canCast(self.scalar_type(), out.scalar_type()));
   at::native::resize_output(out, {});
-  fold(kernel, compute_type(self, label), out, self, clipped(std::nullopt, self), label);
+  fold(program, compute_type(self, label), out, self, clipped(std::nullopt, self), label);
   return out;
 }
 Tensor& max_all_out(const Tensor& self, Tensor& out) {
@@ -244,23 +244,23 @@ Tensor& min_all_out(const Tensor& self, Tensor& out) {
   return extreme_all_out(k_min, self, out, "aten::min");
 }
 
-template <TypedKernel& kernel>
+template <TypedProgram& program>
 struct Truth {
   static constexpr const char* kLabel = &kernel == &k_any ? "aten::any" : "aten::all";
-  static void fold(TypedKernel& k, npu_dtype compute, const Tensor& out, const Tensor& self, DimMask mask,
+  static void fold(TypedProgram& k, npu_dtype compute, const Tensor& out, const Tensor& self, DimMask mask,
                    const char* label) {
     reduce_cpp::fold(k, compute, out, self.is_complex() ? truth(self) : self, mask, label);
   }
   static void dim(at::impl::MetaBase&, const Tensor& out, const Tensor& self, int64_t dim, bool) {
-    fold(kernel, NPU_BOOL, out, self, clipped(dim, self), kLabel);
+    fold(program, NPU_BOOL, out, self, clipped(dim, self), kLabel);
   }
   static void dims(at::impl::MetaBase&, const Tensor& out, const Tensor& self, at::OptionalIntArrayRef dims, bool) {
     // An empty list folds nothing: it is only the conversion to bool.
     const bool none = dims.has_value() && dims->empty();
-    fold(kernel, NPU_BOOL, out, self, none ? DimMask() : clipped(dims, self), kLabel);
+    fold(program, NPU_BOOL, out, self, none ? DimMask() : clipped(dims, self), kLabel);
   }
   static void whole(at::impl::MetaBase&, const Tensor& out, const Tensor& self) {
-    fold(kernel, NPU_BOOL, out, self, clipped(std::nullopt, self), kLabel);
+    fold(program, NPU_BOOL, out, self, clipped(std::nullopt, self), kLabel);
   }
 };
 

@@ -30,17 +30,17 @@ using at::Tensor;
   "  %m = get %w, 0\n  %n = param n : $t\n  %z = const 0 : $t\n  %e = div %z, %n\n  %mean = add %m, %e\n" \
   "  store mean, %mean\n"
 
-TypedKernel k_var(NPU_MOMENTS("var", "out", "  store out, %var\n"));
-TypedKernel k_std(NPU_MOMENTS("std", "out", "  %std = sqrt %var\n  store out, %std\n"));
-TypedKernel k_var_mean(NPU_MOMENTS("var_mean", "out, mean", "  store out, %var\n" NPU_MEAN));
-TypedKernel k_std_mean(NPU_MOMENTS("std_mean", "out, mean", "  %std = sqrt %var\n  store out, %std\n" NPU_MEAN));
+TypedProgram k_var(NPU_MOMENTS("var", "out", "  store out, %var\n"));
+TypedProgram k_std(NPU_MOMENTS("std", "out", "  %std = sqrt %var\n  store out, %std\n"));
+TypedProgram k_var_mean(NPU_MOMENTS("var_mean", "out, mean", "  store out, %var\n" NPU_MEAN));
+TypedProgram k_std_mean(NPU_MOMENTS("std_mean", "out, mean", "  %std = sqrt %var\n  store out, %std\n" NPU_MEAN));
 
 // "aten::var" without its namespace, for sentences.
 const char* op_of(const char* label) {
   return label + 6;
 }
 
-void fold_moments(TypedKernel& kernel, const Tensor& out, const Tensor& mean, const Tensor& self, DimMask mask,
+void fold_moments(TypedProgram& program, const Tensor& out, const Tensor& mean, const Tensor& self, DimMask mask,
                   const std::optional<at::Scalar>& correction, const char* label) {
   double n = 1;
   for (int64_t d = 0; d < self.dim(); ++d) {
@@ -57,7 +57,7 @@ void fold_moments(TypedKernel& kernel, const Tensor& out, const Tensor& mean, co
   if (mean.defined()) {
     rows.reduced(mean);
   }
-  rows.add(self).reduce(kernel.of(compute_type(out, label)), {number(std::max(by, 0.0)), number(n)});
+  rows.add(self).reduce(program.of(compute_type(out, label)), {number(std::max(by, 0.0)), number(n)});
 }
 
 void check_moments(const Tensor& self, const char* name) {
@@ -66,53 +66,53 @@ void check_moments(const Tensor& self, const char* name) {
 }
 
 // The variance of complex numbers is that of their real parts plus that of their imaginary ones.
-Tensor complex_moment(TypedKernel& kernel, const Tensor& self, at::OptionalIntArrayRef dim,
+Tensor complex_moment(TypedProgram& program, const Tensor& self, at::OptionalIntArrayRef dim,
                       const std::optional<at::Scalar>& correction, bool keepdim) {
   Tensor out = at::var(real_part(self), dim, correction, keepdim);
   out.add_(at::var(imag_part(self), dim, correction, keepdim));
-  return &kernel == &k_std || &kernel == &k_std_mean ? out.sqrt_() : out;
+  return &program == &k_std || &program == &k_std_mean ? out.sqrt_() : out;
 }
 
-Tensor moment(TypedKernel& kernel, const Tensor& self, at::OptionalIntArrayRef dim,
+Tensor moment(TypedProgram& program, const Tensor& self, at::OptionalIntArrayRef dim,
               const std::optional<at::Scalar>& correction, bool keepdim, const char* name) {
   check_moments(self, "std and var");
   if (self.is_complex()) {
-    return complex_moment(kernel, self, dim, correction, keepdim);
+    return complex_moment(program, self, dim, correction, keepdim);
   }
   const DimMask mask = at::native::make_dim_mask(dim, self.dim());
   const Tensor out = make_empty(at::native::shape_from_dim_mask(self, mask, keepdim), {}, self.options());
-  fold_moments(kernel, out, {}, self, mask, correction, name);
+  fold_moments(program, out, {}, self, mask, correction, name);
   return out;
 }
 
-Tensor& moment_out(TypedKernel& kernel, const Tensor& self, at::OptionalIntArrayRef dim,
+Tensor& moment_out(TypedProgram& program, const Tensor& self, at::OptionalIntArrayRef dim,
                    const std::optional<at::Scalar>& correction, bool keepdim, Tensor& out, const char* name) {
   check_moments(self, "std and var");
   if (out.scalar_type() != c10::toRealValueType(self.scalar_type())) {
     throw Unsupported(name);  // for PyTorch's own rules and sentences
   }
   if (self.is_complex()) {
-    const Tensor value = complex_moment(kernel, self, dim, correction, keepdim);
+    const Tensor value = complex_moment(program, self, dim, correction, keepdim);
     at::native::resize_output(out, value.sizes());
     return out.copy_(value);
   }
   const DimMask mask = at::native::make_dim_mask(dim, self.dim());
   at::native::resize_output(out, at::native::shape_from_dim_mask(self, mask, keepdim));
-  fold_moments(kernel, out, {}, self, mask, correction, name);
+  fold_moments(program, out, {}, self, mask, correction, name);
   return out;
 }
 
-std::tuple<Tensor, Tensor> moment_mean(TypedKernel& kernel, const Tensor& self, at::OptionalIntArrayRef dim,
+std::tuple<Tensor, Tensor> moment_mean(TypedProgram& program, const Tensor& self, at::OptionalIntArrayRef dim,
                                        const std::optional<at::Scalar>& correction, bool keepdim, const char* name) {
   check_moments(self, op_of(name));
   if (self.is_complex()) {
-    return {complex_moment(kernel, self, dim, correction, keepdim), at::mean(self, dim, keepdim)};
+    return {complex_moment(program, self, dim, correction, keepdim), at::mean(self, dim, keepdim)};
   }
   const DimMask mask = at::native::make_dim_mask(dim, self.dim());
   const auto shape = at::native::shape_from_dim_mask(self, mask, keepdim);
   const Tensor out = make_empty(shape, {}, self.options());
   const Tensor mean = make_empty(shape, {}, self.options());
-  fold_moments(kernel, out, mean, self, mask, correction, name);
+  fold_moments(program, out, mean, self, mask, correction, name);
   return {out, mean};
 }
 
@@ -143,19 +143,19 @@ std::tuple<Tensor, Tensor> std_mean(const Tensor& self, Dims dim, const Correcti
   " %v\n"                                                                                                \
   "row:\n" result "  store out, %r\n"
 
-TypedKernel k_norm0(NPU_NORM("norm_0", "  %b = cast %a : bool\n  %v = cast %b : $t\n", "sum", "  %r = abs %s\n"));
-TypedKernel k_norm1(
+TypedProgram k_norm0(NPU_NORM("norm_0", "  %b = cast %a : bool\n  %v = cast %b : $t\n", "sum", "  %r = abs %s\n"));
+TypedProgram k_norm1(
     "program norm_1(out, x)\neach:\n  %x = load x : $t\n  %a = abs %x\n  %s = fold sum %a\nrow:\n"
     "  store out, %s\n");
-TypedKernel k_norm2(NPU_NORM("norm_2", "  %v = mul %x, %x\n", "sum", "  %r = sqrt %s\n"));
-TypedKernel k_norm_inf(
+TypedProgram k_norm2(NPU_NORM("norm_2", "  %v = mul %x, %x\n", "sum", "  %r = sqrt %s\n"));
+TypedProgram k_norm_inf(
     "program norm_inf(out, x)\neach:\n  %x = load x : $t\n  %a = abs %x\n  %s = fold max %a\nrow:\n"
     "  %r = abs %s\n  store out, %r\n");
-TypedKernel k_norm_min(
+TypedProgram k_norm_min(
     "program norm_min(out, x)\neach:\n  %x = load x : $t\n  %a = abs %x\n  %s = fold min %a\nrow:\n"
     "  store out, %s\n");
-TypedKernel k_norm_p(NPU_NORM("norm_p", "  %p = param p : $t\n  %v = pow %a, %p\n", "sum",
-                              "  %q = param q : $t\n  %r = pow %s, %q\n"));
+TypedProgram k_norm_p(NPU_NORM("norm_p", "  %p = param p : $t\n  %v = pow %a, %p\n", "sum",
+                               "  %q = param q : $t\n  %r = pow %s, %q\n"));
 
 void launch_vector_norm(at::impl::MetaBase& op, const Tensor& out, const Tensor& self, const at::Scalar& ord, Dims dim,
                         bool keepdim, std::optional<at::ScalarType>) {
@@ -177,16 +177,16 @@ void launch_vector_norm(at::impl::MetaBase& op, const Tensor& out, const Tensor&
         .reduce(k_norm2.of(compute_type(out, label)), {number(2), number(0.5)});
     return;
   }
-  TypedKernel& kernel = p == 0           ? k_norm0
-                        : p == 1         ? k_norm1
-                        : p == 2         ? k_norm2
-                        : !std::isinf(p) ? k_norm_p
-                        : p > 0          ? k_norm_inf
-                                         : k_norm_min;
+  TypedProgram& program = p == 0           ? k_norm0
+                          : p == 1         ? k_norm1
+                          : p == 2         ? k_norm2
+                          : !std::isinf(p) ? k_norm_p
+                          : p > 0          ? k_norm_inf
+                                           : k_norm_min;
   Rows(label, self.sizes(), at::native::make_dim_mask(dim, self.dim()))
       .reduced(out)
       .add(self)
-      .reduce(kernel.of(compute_type(out, label)), {number(p), number(1 / p)});
+      .reduce(program.of(compute_type(out, label)), {number(p), number(1 / p)});
 }
 
 void check_norm(const Tensor& self, std::optional<at::ScalarType> dtype) {

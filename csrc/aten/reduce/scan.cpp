@@ -20,8 +20,8 @@ using at::Tensor;
   " %x\neach:\n"                                                           \
   "  store out, %s\n"
 
-TypedKernel k_cumsum(NPU_SCAN_TEXT("cumsum", "sum"));
-TypedKernel k_cumprod(NPU_SCAN_TEXT("cumprod", "prod"));
+TypedProgram k_cumsum(NPU_SCAN_TEXT("cumsum", "sum"));
+TypedProgram k_cumprod(NPU_SCAN_TEXT("cumprod", "prod"));
 
 // The later of equals wins, and a NaN stays once it is there; `nan` says whether the right value is one.
 #define NPU_CUM_ARG(name, order, nan)                                                            \
@@ -34,12 +34,12 @@ TypedKernel k_cumprod(NPU_SCAN_TEXT("cumprod", "prod"));
 #define NPU_OR_NAN "  %nan = isnan %b\n  %t = or %o, %nan\n"
 #define NPU_NO_NAN "  %t = or %o, %o\n"
 
-TypedKernel k_cummax(NPU_CUM_ARG("cummax", "ge", NPU_OR_NAN));
-TypedKernel k_cummin(NPU_CUM_ARG("cummin", "le", NPU_OR_NAN));
-TypedKernel k_cummax_int(NPU_CUM_ARG("cummax_int", "ge", NPU_NO_NAN));
-TypedKernel k_cummin_int(NPU_CUM_ARG("cummin_int", "le", NPU_NO_NAN));
+TypedProgram k_cummax(NPU_CUM_ARG("cummax", "ge", NPU_OR_NAN));
+TypedProgram k_cummin(NPU_CUM_ARG("cummin", "le", NPU_OR_NAN));
+TypedProgram k_cummax_int(NPU_CUM_ARG("cummax_int", "ge", NPU_NO_NAN));
+TypedProgram k_cummin_int(NPU_CUM_ARG("cummin_int", "le", NPU_NO_NAN));
 
-TypedKernel k_logcumsumexp(R"(
+TypedProgram k_logcumsumexp(R"(
 program logcumsumexp(out, x)
 combine:
   %left = arg 0 : $t
@@ -70,7 +70,7 @@ each:
   "  yield 0, %re\n  yield 1, %im\neach:\n  %x = load x_re : $t\n  %y = load x_im : $t\n  %s = scan custom %x, %y\n" \
   "each:\n  %r = get %s, 0\n  %i = get %s, 1\n  store out_re, %r\n  store out_im, %i\n"
 
-TypedKernel k_complex_cumprod(NPU_COMPLEX_SCAN("complex_cumprod", R"(
+TypedProgram k_complex_cumprod(NPU_COMPLEX_SCAN("complex_cumprod", R"(
   %ac = mul %a, %c
   %bd = mul %b, %d
   %ad = mul %a, %d
@@ -81,7 +81,7 @@ TypedKernel k_complex_cumprod(NPU_COMPLEX_SCAN("complex_cumprod", R"(
 
 // high + log1p(exp(low - high)), ordered by the real parts; two infinite ones that are equal stay, if they are
 // negative.
-TypedKernel k_complex_logcumsumexp(NPU_COMPLEX_SCAN("complex_logcumsumexp", R"(
+TypedProgram k_complex_logcumsumexp(NPU_COMPLEX_SCAN("complex_logcumsumexp", R"(
   %less = lt %a, %c
   %lr = where %less, %a, %c
   %li = where %less, %b, %d
@@ -114,7 +114,7 @@ TypedKernel k_complex_logcumsumexp(NPU_COMPLEX_SCAN("complex_logcumsumexp", R"(
   %im = where %stay, %li, %ti
 )"));
 
-void complex_scan(TypedKernel& kernel, npu_dtype compute, const Tensor& out, const Tensor& self, int64_t dim,
+void complex_scan(TypedProgram& program, npu_dtype compute, const Tensor& out, const Tensor& self, int64_t dim,
                   const char* label) {
   const Tensor x = self.to(out.scalar_type());
   Rows(label, self.sizes(), one_dim(self, dim))
@@ -122,15 +122,15 @@ void complex_scan(TypedKernel& kernel, npu_dtype compute, const Tensor& out, con
       .add(imag_part(out))
       .add(real_part(x))
       .add(imag_part(x))
-      .scan(kernel.of(compute));
+      .scan(program.of(compute));
 }
 
-template <TypedKernel& kernel>
+template <TypedProgram& program>
 void launch_cum(at::impl::MetaBase& op, const Tensor& out, const Tensor& self, int64_t dim,
                 std::optional<at::ScalarType> dtype) {
   const char* label = &kernel == &k_cumsum ? "aten::cumsum" : "aten::cumprod";
   if (out.is_complex()) {
-    if (&kernel == &k_cumprod) {
+    if (&program == &k_cumprod) {
       const npu_dtype part = part_dtype(out.scalar_type());
       return complex_scan(k_complex_cumprod, part, out, self, dim, label);
     }
@@ -142,10 +142,10 @@ void launch_cum(at::impl::MetaBase& op, const Tensor& out, const Tensor& self, i
     return launch_cum<kernel>(op, parts(out), parts(self.to(out.scalar_type())), wrapped, dtype);
   }
   const npu_dtype type = compute_type(out, label);
-  Rows(label, self.sizes(), one_dim(self, dim)).add(out).add(self).scan(kernel.of(type == NPU_BOOL ? NPU_I64 : type));
+  Rows(label, self.sizes(), one_dim(self, dim)).add(out).add(self).scan(program.of(type == NPU_BOOL ? NPU_I64 : type));
 }
 
-void cum_arg(TypedKernel& floats, TypedKernel& integers, const Tensor& self, const Tensor& values,
+void cum_arg(TypedProgram& floats, TypedProgram& integers, const Tensor& self, const Tensor& values,
              const Tensor& indices, int64_t dim, const char* label) {
   const npu_dtype type = compute_type(self, label);
   Rows(label, self.sizes(), one_dim(self, dim))

@@ -15,7 +15,7 @@ namespace {
 
 using at::Tensor;
 
-TypedKernel k_softmax(R"(
+TypedProgram k_softmax(R"(
 program softmax(out, x)
 each:
   %0 = load x : $t
@@ -36,7 +36,7 @@ each:
 )");
 
 // Where the result has the type that is computed in, it holds the exponentials between the segments.
-TypedKernel k_softmax_kept(R"(
+TypedProgram k_softmax_kept(R"(
 program softmax_kept(out, x)
 each:
   %0 = load x : $t
@@ -55,7 +55,7 @@ each:
   store out, %5
 )");
 
-TypedKernel k_log_softmax(R"(
+TypedProgram k_log_softmax(R"(
 program log_softmax(out, x)
 each:
   %0 = load x : $t
@@ -74,7 +74,7 @@ each:
   store out, %6
 )");
 
-TypedKernel k_softmax_backward(R"(
+TypedProgram k_softmax_backward(R"(
 program softmax_backward(out, grad, y)
 each:
   %g = load grad : $t
@@ -89,7 +89,7 @@ each:
   store out, %r
 )");
 
-TypedKernel k_log_softmax_backward(R"(
+TypedProgram k_log_softmax_backward(R"(
 program log_softmax_backward(out, grad, y)
 each:
   %g = load grad : $t
@@ -103,17 +103,17 @@ each:
   store out, %r
 )");
 
-template <TypedKernel& kernel>
+template <TypedProgram& program>
 void launch_forward(at::impl::MetaBase&, const Tensor& out, const Tensor& self, int64_t dim, bool) {
   const char* label = &kernel == &k_softmax ? "aten::_softmax" : "aten::_log_softmax";
-  const bool kept = &kernel == &k_softmax && !at::isReducedFloatingType(out.scalar_type());
+  const bool kept = &program == &k_softmax && !at::isReducedFloatingType(out.scalar_type());
   Rows(label, self.sizes(), one_dim(self, dim))
       .add(out)
       .add(self)
-      .reduce((kept ? k_softmax_kept : kernel).of(compute_type(out, label)));
+      .reduce((kept ? k_softmax_kept : program).of(compute_type(out, label)));
 }
 
-template <TypedKernel& kernel>
+template <TypedProgram& program>
 void launch_backward(at::impl::MetaBase&, const Tensor& grad_input, const Tensor& grad, const Tensor& output,
                      int64_t dim, at::ScalarType) {
   const char* label =
@@ -122,7 +122,7 @@ void launch_backward(at::impl::MetaBase&, const Tensor& grad_input, const Tensor
       .add(grad_input)
       .add(grad)
       .add(output)
-      .reduce(kernel.of(compute_type(grad, label)));
+      .reduce(program.of(compute_type(grad, label)));
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

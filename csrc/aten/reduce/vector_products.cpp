@@ -16,7 +16,7 @@ namespace {
 
 using at::Tensor;
 
-TypedKernel k_dot(R"(
+TypedProgram k_dot(R"(
 program dot(out, x, y)
 each:
   %x = load x : $t
@@ -28,7 +28,7 @@ row:
 )");
 
 // The signs are those of the imaginary parts: -1 for a conjugated operand.
-TypedKernel k_complex_dot(R"(
+TypedProgram k_complex_dot(R"(
 program complex_dot(out_re, out_im, x_re, x_im, y_re, y_im; x_sign, y_sign)
 each:
   %a = load x_re : $t
@@ -68,7 +68,7 @@ Tensor complex_dot(const Tensor& self, const Tensor& other, bool conjugate, cons
   return out;
 }
 
-TypedKernel k_equal(R"(
+TypedProgram k_equal(R"(
 program equal(out, x, y)
 each:
   %x = load x : $t

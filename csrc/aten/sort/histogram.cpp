@@ -84,9 +84,9 @@ constexpr const char* kBinEnd = R"(
   store bin, %result
 )";
 
-KernelFamily f_bins;
+ProgramFamily f_bins;
 
-TypedKernel k_count(R"(
+TypedProgram k_count(R"(
 program count(hist, bin, weight)
 each:
   %b = load bin : i64
@@ -173,7 +173,7 @@ void launch_outer_edges(const Tensor& input, const int64_t count, std::vector<do
   }
 }
 
-TypedKernel k_bincount(R"(
+TypedProgram k_bincount(R"(
 program bincount(index, counts, weight)
 each:
   %i = load index : i64

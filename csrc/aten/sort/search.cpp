@@ -78,7 +78,7 @@ each:
                             "{place}", place);
 }
 
-KernelFamily f_search;
+ProgramFamily f_search;
 
 // `sorted` is one row, or rows for all dimensions of `values` but the last.
 void search(Search kind, const Tensor& out, const Tensor& values, const Tensor& sorted, const Tensor& order,
@@ -161,7 +161,7 @@ Tensor bucketize_scalar(const at::Scalar& self, const Tensor& boundaries, bool o
 
 constexpr int64_t kFewTests = 16;
 
-TypedKernel k_any_equal(R"(
+TypedProgram k_any_equal(R"(
 program isin(out, value, test; invert)
 each:
   %v = load value : $t

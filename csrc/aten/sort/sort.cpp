@@ -22,7 +22,7 @@ using at::Tensor;
 
 // The place is the middle one; with a NaN in the row the first of them, or, if those are ignored, the middle of the
 // numbers. NaNs are last in a sorted row.
-TypedKernel k_median(R"(
+TypedProgram k_median(R"(
 program median(value, position, sorted, order, all_sorted, all_order; n, value_stride, order_stride, ignore)
 each:
   %x = load sorted : $t

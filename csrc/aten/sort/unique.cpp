@@ -25,7 +25,7 @@ namespace {
 using at::Tensor;
 
 // The number of the run that each element is in. A NaN is a run of its own.
-TypedKernel k_runs(R"(
+TypedProgram k_runs(R"(
 program runs(ids, x; back)
 each:
   %x = load x : $t
@@ -53,7 +53,7 @@ Tensor run_ids(const Tensor& x, int64_t dim, const char* label) {
 }
 
 // The first place of each run, and its element.
-TypedKernel k_starts(R"(
+TypedProgram k_starts(R"(
 program starts(ids, starts)
 each:
   %id = load ids : i64
@@ -69,7 +69,7 @@ each:
 )");
 
 // starts has one place more than there are runs, which holds n.
-TypedKernel k_counts(R"(
+TypedProgram k_counts(R"(
 program counts(counts, starts)
 each:
   %s = load starts : i64
@@ -197,7 +197,7 @@ Unique unique_dim_consecutive(const Tensor& self, int64_t dim, bool, bool) {
 
 // ---- mode: of the longest runs in a sorted row the first, and the last place of it.
 
-TypedKernel k_run_places(R"(
+TypedProgram k_run_places(R"(
 program run_places(places, x; back)
 each:
   %x = load x : $t
@@ -216,7 +216,7 @@ each:
   store places, %p
 )");
 
-TypedKernel k_mode(R"(
+TypedProgram k_mode(R"(
 program mode(value, position, places, sorted, order; value_stride, order_stride)
 each:
   %p = load places : i64

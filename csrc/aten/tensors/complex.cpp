@@ -44,7 +44,7 @@ void check_parts(const Tensor& x, const Tensor& y, const Tensor& out) {
 }
 
 // out = (first result, second result) of a program of two tensors.
-Tensor& from_parts(const Tensor& x, const Tensor& y, Tensor& out, TypedKernel& kernel, const char* label) {
+Tensor& from_parts(const Tensor& x, const Tensor& y, Tensor& out, TypedProgram& program, const char* label) {
   check_parts(x, y, out);
   auto iter = at::TensorIteratorConfig()
                   .add_output(out)
@@ -52,7 +52,7 @@ Tensor& from_parts(const Tensor& x, const Tensor& y, Tensor& out, TypedKernel& k
                   .add_const_input(y)
                   .check_all_same_dtype(false)
                   .build();
-  launch_map_as(out.scalar_type(), iter, kernel, label);
+  launch_map_as(out.scalar_type(), iter, program, label);
   return out;
 }
 

@@ -110,7 +110,7 @@ void assert_async(const Tensor& self) {
 
 // ---- cross product: each component from the other two.
 
-TypedKernel k_cross(R"(
+TypedProgram k_cross(R"(
 program cross(out, a, b; a_stride, b_stride)
 each:
   %i = index 7
@@ -172,7 +172,7 @@ void impl_cross(at::native::structured_linalg_cross_out& op, const Tensor& out, 
 
 // ---- hash_tensor: the exclusive or of the elements' bits, floats as doubles.
 
-TypedKernel k_hash(R"(
+TypedProgram k_hash(R"(
 program hash(out, x)
 each:
   %x = load x : $t

@@ -33,8 +33,8 @@ npu::Program negate_program(npu_dtype compute) {
 }
 
 npu_program* negate_on(c10::DeviceIndex device, npu_dtype dst) {
-  static Kernel single(negate_program(NPU_F32));
-  static Kernel wide(negate_program(NPU_F64));
+  static DeviceProgram single(negate_program(NPU_F32));
+  static DeviceProgram wide(negate_program(NPU_F64));
   switch (compute_dtype(dst)) {
     case NPU_F32:
       return single.on(device);

@@ -150,9 +150,9 @@ void reset_native_counts() {
   counts().bytes.clear();
 }
 
-Kernel::Kernel(npu::Program program) : program_(new npu::Program(std::move(program))) {}
+DeviceProgram::DeviceProgram(npu::Program program) : program_(new npu::Program(std::move(program))) {}
 
-npu_program* Kernel::first_use(c10::DeviceIndex index) {
+npu_program* DeviceProgram::first_use(c10::DeviceIndex index) {
   const Device& target = device(index);
   std::lock_guard lock(g_kernel_mutex);
   npu_program* made = programs_[index].load(std::memory_order_acquire);

@@ -36,11 +36,11 @@ void reset_native_counts();
 
 // A program of the host, given to each device at its first use there. Objects are static and live forever; `on` is
 // thread-safe and costs one load when the program is there. Throws Unsupported if the driver cannot run it.
-class Kernel {
+class DeviceProgram {
  public:
-  explicit Kernel(const char* text) : text_(text) {}  // text form of docs/isa.md; parsed at first use
-  explicit Kernel(npu::Program program);
-  Kernel(const Kernel&) = delete;
+  explicit DeviceProgram(const char* text) : text_(text) {}  // text form of docs/isa.md; parsed at first use
+  explicit DeviceProgram(npu::Program program);
+  DeviceProgram(const DeviceProgram&) = delete;
 
   npu_program* on(c10::DeviceIndex device) {
     npu_program* program = programs_[device].load(std::memory_order_acquire);
