@@ -57,7 +57,7 @@ npu::Program parse_checked(const std::string& text) {
 // Kernels whose programs differ in their name only share one.
 struct CompiledKernel::SharedProgram {
   npu::Program program;
-  DeviceProgram* program;
+  DeviceProgram* given;
 
   static const SharedProgram* of(npu::Program program) {
     static std::mutex mutex;
@@ -222,7 +222,7 @@ void CompiledKernel::run(const at::Tensor* const* tensors, const npu_scalar* num
   Call call;
   if (!complete(tensors, numbers, call)) return;
   try {
-    if (program_) call.command.program = program_->program->on(call.device);
+    if (program_) call.command.program = program_->given->on(call.device);
     submit(call.device, call.command);
   } catch (const Unsupported&) {
     run_on_host(call.command, tensors);
@@ -244,7 +244,7 @@ std::vector<npu_choice> CompiledKernel::choices(const at::Tensor* const* tensors
   if (!ask) return {};
   call.command.choice = 0;
   try {
-    if (program_) call.command.program = program_->program->on(call.device);
+    if (program_) call.command.program = program_->given->on(call.device);
   } catch (const Unsupported&) {
     return {};
   }

@@ -43,18 +43,18 @@ row:
 
 template <TypedProgram& program>
 void launch_arg(at::impl::MetaBase&, const Tensor& out, const Tensor& self, std::optional<int64_t> dim, bool) {
-  const char* label = &kernel == &k_argmax ? "aten::argmax" : "aten::argmin";
-  DeviceProgram& program = program.of(compute_type(self, label));
+  const char* label = &program == &k_argmax ? "aten::argmax" : "aten::argmin";
+  DeviceProgram& typed = program.of(compute_type(self, label));
   if (dim) {
-    return Rows(label, self.sizes(), one_dim(self, *dim)).indexed().reduced(out).add(self).reduce(program);
+    return Rows(label, self.sizes(), one_dim(self, *dim)).indexed().reduced(out).add(self).reduce(typed);
   }
   const Tensor flat = self.reshape({-1});
-  Rows(label, flat.sizes(), 1).indexed().scalar(out).add(flat).reduce(program);
+  Rows(label, flat.sizes(), 1).indexed().scalar(out).add(flat).reduce(typed);
 }
 
 template <TypedProgram& program>
 void launch_value_and_arg(const Tensor& value, const Tensor& position, const Tensor& self, int64_t dim, bool) {
-  const char* label = &kernel == &k_max_dim ? "aten::max" : "aten::min";
+  const char* label = &program == &k_max_dim ? "aten::max" : "aten::min";
   Rows(label, self.sizes(), one_dim(self, dim))
       .indexed()
       .reduced(value)

@@ -210,8 +210,8 @@ Tensor prod(const Tensor& self, std::optional<at::ScalarType> dtype) {
 
 template <TypedProgram& program>
 void launch_extreme(at::impl::MetaBase&, const Tensor& out, const Tensor& self, at::IntArrayRef dim, bool) {
-  fold(kernel, compute_type(self, "aten::amax"), out, self, clipped(dim, self),
-       &kernel == &k_max ? "aten::amax" : "aten::amin");
+  fold(program, compute_type(self, "aten::amax"), out, self, clipped(dim, self),
+       &program == &k_max ? "aten::amax" : "aten::amin");
 }
 
 Tensor extreme_all(TypedProgram& program, const Tensor& self, const char* label, const char* name) {
@@ -246,7 +246,7 @@ Tensor& min_all_out(const Tensor& self, Tensor& out) {
 
 template <TypedProgram& program>
 struct Truth {
-  static constexpr const char* kLabel = &kernel == &k_any ? "aten::any" : "aten::all";
+  static constexpr const char* kLabel = &program == &k_any ? "aten::any" : "aten::all";
   static void fold(TypedProgram& k, npu_dtype compute, const Tensor& out, const Tensor& self, DimMask mask,
                    const char* label) {
     reduce_cpp::fold(k, compute, out, self.is_complex() ? truth(self) : self, mask, label);

@@ -128,7 +128,7 @@ void complex_scan(TypedProgram& program, npu_dtype compute, const Tensor& out, c
 template <TypedProgram& program>
 void launch_cum(at::impl::MetaBase& op, const Tensor& out, const Tensor& self, int64_t dim,
                 std::optional<at::ScalarType> dtype) {
-  const char* label = &kernel == &k_cumsum ? "aten::cumsum" : "aten::cumprod";
+  const char* label = &program == &k_cumsum ? "aten::cumsum" : "aten::cumprod";
   if (out.is_complex()) {
     if (&program == &k_cumprod) {
       const npu_dtype part = part_dtype(out.scalar_type());
@@ -139,7 +139,7 @@ void launch_cum(at::impl::MetaBase& op, const Tensor& out, const Tensor& self, i
       return;
     }
     const int64_t wrapped = at::maybe_wrap_dim(dim, self.dim());
-    return launch_cum<kernel>(op, parts(out), parts(self.to(out.scalar_type())), wrapped, dtype);
+    return launch_cum<program>(op, parts(out), parts(self.to(out.scalar_type())), wrapped, dtype);
   }
   const npu_dtype type = compute_type(out, label);
   Rows(label, self.sizes(), one_dim(self, dim)).add(out).add(self).scan(program.of(type == NPU_BOOL ? NPU_I64 : type));

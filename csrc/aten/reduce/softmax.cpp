@@ -105,7 +105,7 @@ each:
 
 template <TypedProgram& program>
 void launch_forward(at::impl::MetaBase&, const Tensor& out, const Tensor& self, int64_t dim, bool) {
-  const char* label = &kernel == &k_softmax ? "aten::_softmax" : "aten::_log_softmax";
+  const char* label = &program == &k_softmax ? "aten::_softmax" : "aten::_log_softmax";
   const bool kept = &program == &k_softmax && !at::isReducedFloatingType(out.scalar_type());
   Rows(label, self.sizes(), one_dim(self, dim))
       .add(out)
@@ -117,7 +117,7 @@ template <TypedProgram& program>
 void launch_backward(at::impl::MetaBase&, const Tensor& grad_input, const Tensor& grad, const Tensor& output,
                      int64_t dim, at::ScalarType) {
   const char* label =
-      &kernel == &k_softmax_backward ? "aten::_softmax_backward_data" : "aten::_log_softmax_backward_data";
+      &program == &k_softmax_backward ? "aten::_softmax_backward_data" : "aten::_log_softmax_backward_data";
   Rows(label, grad.sizes(), one_dim(grad, dim))
       .add(grad_input)
       .add(grad)
