@@ -48,7 +48,7 @@ COUNTS = {
 }
 SHIFTS = {
     "spare-mb": ("csrc/core/memory/spare.h", r"kMost = uint64_t\{1\} << (\d+)", 1 << 20),
-    "attention-scores": ("csrc/aten/attention/attention_tiles.cpp", r"kScratchScores = 17 << (\d+)", 1e6 / 17),
+    "attention-scores": ("csrc/aten/attention/attention_tiles.cpp", r"kScratchScores = 17 << (\d+)", 1 / 17),
 }
 PHRASES = {
     "docs/isa.md": [
