@@ -3,11 +3,11 @@
 #include <cstring>
 #include <utility>
 
+#include "drivers/cmodel/choose/choice.h"
 #include "drivers/cmodel/engine/one_instruction.h"
 #include "drivers/cmodel/engine/scatter_split.h"
 #include "drivers/cmodel/interpreter/interpreter.h"
 #include "drivers/cmodel/interpreter/row_loops.h"
-#include "drivers/cmodel/runtime/choices.h"
 #include "drivers/cmodel/threads/pool.h"
 
 namespace cmodel {

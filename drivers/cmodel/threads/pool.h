@@ -1,6 +1,7 @@
 // The engine's own thread pool. The caller always takes part; helpers claim chunks if they arrive in time, and nobody
 // waits for a helper that has not started, so an oversubscribed machine costs nothing.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
@@ -36,6 +37,19 @@ template <class F>
 void parallel_for(int64_t count, int64_t grain, F&& body) {
   parallel_run(count, grain, const_cast<std::remove_const_t<std::remove_reference_t<F>>*>(&body),
                [](void* f, int64_t begin, int64_t end) { (*static_cast<std::remove_reference_t<F>*>(f))(begin, end); });
+}
+
+// Items of `each` work that make a task of at least `least`: the grain of a parallel_for.
+inline int64_t grain_for(int64_t each, int64_t least) {
+  return std::max<int64_t>(1, least / std::max<int64_t>(1, each));
+}
+
+// Into how many parts (a power of two) each of `tasks` is cut so that there are at least `wanted`, while a part has
+// `least` of its `items`.
+inline int64_t parts_for(int64_t tasks, int64_t wanted, int64_t items, int64_t least) {
+  int64_t parts = 1;
+  while (tasks * parts < wanted && items / parts >= least) parts *= 2;
+  return parts;
 }
 
 }  // namespace cmodel
