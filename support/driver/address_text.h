@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <string>
 
-namespace cmodel {
+namespace npu::driver {
 
 inline std::string hex(uint64_t value) {
   char text[24];
@@ -19,4 +19,4 @@ inline std::string interval(uint64_t begin, uint64_t end) {
   return text;
 }
 
-}  // namespace cmodel
+}  // namespace npu::driver

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace cmodel {
+namespace npu::driver {
 
 // There is no such thread to join or to detach, and destroying the handle would end the process: it is kept for ever.
 inline void abandon(std::thread& thread) {
@@ -16,4 +16,4 @@ inline void abandon(std::thread& thread) {
   abandoned->push_back(std::move(thread));
 }
 
-}  // namespace cmodel
+}  // namespace npu::driver

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "support/driver/address_text.h"
+
 namespace npu::driver {
 namespace {
 
@@ -41,6 +43,14 @@ npu_status check_device(const std::vector<npu_device*>& devices, uint32_t index)
                                         std::to_string(index) + "; raise devices= in the driver's options");
   if (devices[index])
     return error(NPU_ERROR_INVALID, "expected device " + std::to_string(index) + " to be closed, got it open already");
+  return NPU_OK;
+}
+
+npu_status check_copy(const npu_stream* stream, const void* host, uint64_t size, uint32_t flags) {
+  if (!stream || (!host && size > 0))
+    return error(NPU_ERROR_INVALID, "expected a stream and memory, got a null pointer");
+  if (flags & ~uint32_t{NPU_COPY_PINNED})
+    return error(NPU_ERROR_INVALID, "expected no copy flags but NPU_COPY_PINNED, got " + hex(flags));
   return NPU_OK;
 }
 

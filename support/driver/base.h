@@ -21,7 +21,15 @@ npu_status null_event();
 
 // Whether device `index` of an instance, whose open devices these are, may be opened.
 npu_status check_device(const std::vector<npu_device*>& devices, uint32_t index);
+npu_status check_copy(const npu_stream* stream, const void* host, uint64_t size, uint32_t flags);
 npu_status check_event(const npu_device* device, uint32_t flags, npu_event** out);
+// Whether the event can be recorded or waited for on the stream.
+template <class Event, class Stream>
+npu_status check_event_on(const Event* event, const Stream* stream) {
+  if (!event || !stream) return null_event();
+  if (event->device->instance == stream->device->instance) return NPU_OK;
+  return error(NPU_ERROR_INVALID, "expected an event and a stream of one driver instance, got two instances");
+}
 // Fills no more than the caller knows of.
 void give_properties(const npu_properties& from, npu_properties* to);
 

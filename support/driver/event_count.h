@@ -12,7 +12,7 @@
 #include <climits>
 #include <cstdint>
 
-namespace cmodel {
+namespace npu::driver {
 
 inline void pause_cpu() {
 #if defined(__x86_64__)
@@ -85,4 +85,4 @@ class EventCount {
   std::atomic<uint32_t> waiters_{0};
 };
 
-}  // namespace cmodel
+}  // namespace npu::driver

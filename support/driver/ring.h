@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <new>
 
-namespace cmodel {
+namespace npu::driver {
 
 // Begins every record. Skip fills the end of the circle where the next record did not fit.
 struct Record {
@@ -77,4 +77,4 @@ class Ring {
   alignas(64) std::atomic<uint64_t> head_{0};
 };
 
-}  // namespace cmodel
+}  // namespace npu::driver

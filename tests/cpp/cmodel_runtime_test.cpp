@@ -332,12 +332,12 @@ double processor_seconds() {
 
 // A worker spins longer behind short waits, and not for ever.
 void an_idle_stream_sleeps() {
-  cmodel::Patience patience;
-  CHECK(patience.spin_ns() == cmodel::Patience::kShortNs);
-  patience.waited(cmodel::Patience::kLongNs - 1);
-  CHECK(patience.spin_ns() == cmodel::Patience::kLongNs);
-  patience.waited(cmodel::Patience::kLongNs);
-  CHECK(patience.spin_ns() == cmodel::Patience::kShortNs);
+  npu::driver::Patience patience;
+  CHECK(patience.spin_ns() == npu::driver::Patience::kShortNs);
+  patience.waited(npu::driver::Patience::kLongNs - 1);
+  CHECK(patience.spin_ns() == npu::driver::Patience::kLongNs);
+  patience.waited(npu::driver::Patience::kLongNs);
+  CHECK(patience.spin_ns() == npu::driver::Patience::kShortNs);
 
   Rig rig("memory=16M:inline_ns=0");
   npu_stream* stream = rig.stream();

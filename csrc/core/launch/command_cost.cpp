@@ -1,5 +1,6 @@
 #include "csrc/core/launch/command_cost.h"
 
+#include "support/cost/products.h"
 #include "support/program/operand_shape.h"
 #include "support/program/program.h"
 
@@ -28,17 +29,7 @@ int64_t bytes_of(const npu_command& command) {
 }
 
 int64_t flops_of(const npu_command& command) {
-  if (command.kind == NPU_MATMUL) {
-    int64_t points = 1;
-    for (int d = 0; d < command.rank; ++d) points *= command.size[d];
-    return 2 * points * command.u.matmul.k;
-  }
-  if (command.kind != NPU_CONV) return 0;
-  // Every gradient of a convolution has the products of the forward pass.
-  const npu_conv& conv = command.u.conv;
-  int64_t products = conv.batch * conv.out_channels * (conv.in_channels / conv.groups);
-  for (uint32_t d = 0; d < conv.spatial_rank; ++d) products *= conv.out_size[d] * conv.kernel[d];
-  return 2 * products;
+  return 2 * npu::multiply_adds(command);
 }
 
 }  // namespace torch_npu

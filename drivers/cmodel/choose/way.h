@@ -1,6 +1,7 @@
 // Choosing an implementation. A command's ways stand in a table, the preferred one first; the first that does not
 // refuse the problem runs. Which it was, and why those before it were not, is a line of the log (TORCH_NPU_DEBUG=3).
 #pragma once
+#include <functional>
 #include <string>
 #include <type_traits>
 
@@ -19,10 +20,10 @@ struct Way {
   const char* (*run)(Problem& problem);
 };
 
-// For `Way::run`: a function that never gives up.
+// For `Way::run`: a function, of the problem or its member, that never gives up.
 template <auto function, class Problem>
 const char* always(Problem& problem) {
-  function(problem);
+  std::invoke(function, problem);
   return nullptr;
 }
 

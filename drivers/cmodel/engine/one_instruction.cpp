@@ -3,42 +3,15 @@
 #include <algorithm>
 #include <cstring>
 
+#include "drivers/cmodel/engine/tuning.h"
 #include "drivers/cmodel/interpreter/interpreter.h"
 #include "drivers/cmodel/threads/pool.h"
 
 namespace cmodel {
-namespace {
-
-constexpr int64_t kGrain = 16384;
-
-int64_t points_of(const npu_command& command) {
-  int64_t n = 1;
-  for (int d = 0; d < command.rank; ++d) n *= command.size[d];
-  return n;
-}
-
-}  // namespace
-
-bool is_contiguous(const npu_command& command, const Operand& operand) {
-  int64_t expected = 1;
-  for (int d = command.rank - 1; d >= 0; --d) {
-    if (command.size[d] == 1) continue;
-    if (operand.stride[d] != expected) return false;
-    expected *= command.size[d];
-  }
-  return true;
-}
-
-bool is_one_value(const npu_command& command, const Operand& operand) {
-  if (operand.immediate) return true;
-  for (int d = 0; d < command.rank; ++d)
-    if (command.size[d] > 1 && operand.stride[d] != 0) return false;
-  return true;
-}
 
 void copy_dense(char* out, const char* in, int64_t bytes) {
   if (out == in) return;
-  parallel_for(bytes, 256 << 10, [&](int64_t begin, int64_t end) {
+  parallel_for(bytes, kChunkCopyBytes, [&](int64_t begin, int64_t end) {
     if (bytes < kStreamBytes) {
       std::memcpy(out + begin, in + begin, static_cast<size_t>(end - begin));
     } else {
@@ -50,109 +23,124 @@ void copy_dense(char* out, const char* in, int64_t bytes) {
 
 void fill_dense(char* out, uint64_t bits, int log_size, int64_t n) {
   Gather fill = kernels().gather[log_size];
-  if (n <= kGrain) return fill(out, &bits, 0, n);
-  parallel_for(n, kGrain * 4,
+  if (n <= kChunkValues) return fill(out, &bits, 0, n);
+  parallel_for(n, kChunkFill,
                [&](int64_t begin, int64_t end) { fill(out + (begin << log_size), &bits, 0, end - begin); });
 }
 
-bool run_direct(const Job& job, const Direct& direct) {
-  const npu_command& command = job.command;
-  const Operand& out = job.operands[direct.store_operand];
-  if (!is_contiguous(command, out)) return false;
-  const int64_t n = points_of(command);
-  if (n == 0) return true;
-  const Kernels& k = kernels();
+Kernel kernel_in_memory(const OneInstruction& one, int memory, int stored) {
+  const bool half = memory == NPU_BF16 || memory == NPU_F16;
+  if (!half || stored != memory || one.arg_dtype != NPU_F32 || one.value_dtype != NPU_F32) return nullptr;
+  return kernels().half_op[memory == NPU_BF16 ? 0 : 1][one.op];
+}
 
-  // Arguments: contiguous memory, or one value converted to the compute type.
+namespace {
+
+// The arguments over contiguous memory, or one value converted to the compute type.
+struct Arguments {
   const char* ptr[3] = {nullptr, nullptr, nullptr};
+  int log_size[3];
   uint64_t value[3];
   unsigned uniform = 0;
-  int memory_dtype = NPU_DTYPE_NONE;
-  bool mixed = false;
-  for (int i = 0; i < direct.args; ++i) {
-    const Direct::Arg& arg = direct.arg[i];
-    if (arg.kind == Direct::Arg::kOperand) {
+  int memory_dtype = NPU_DTYPE_NONE;  // of what lies in memory; NPU_DTYPE_COUNT: several
+  bool mixed = false;                 // some of it has another type than the instruction's
+
+  const char* at(int i, int64_t point) const {
+    return !ptr[i] || (uniform >> i & 1) ? ptr[i] : ptr[i] + (point << log_size[i]);
+  }
+};
+
+const char* bind(const Job& job, const OneInstruction& one, int64_t n, Arguments& args) {
+  for (int i = 0; i < one.args; ++i) {
+    const OneInstruction::Argument& arg = one.arg[i];
+    args.log_size[i] = log_size_of(arg.dtype);
+    if (arg.kind == OneInstruction::Argument::kOperand) {
       const Operand& operand = job.operands[arg.number];
-      if (!is_one_value(command, operand) || n == 1) {
-        if (!operand.immediate && is_contiguous(command, operand)) {
-          ptr[i] = operand.ptr;
-          mixed |= operand.dtype != arg.dtype;
-          if (memory_dtype != NPU_DTYPE_NONE && memory_dtype != operand.dtype)
-            memory_dtype = NPU_DTYPE_COUNT;
-          else
-            memory_dtype = operand.dtype;
+      if (!is_one_value(job.command, operand) || n == 1) {
+        if (!operand.immediate && is_contiguous(job.command, operand)) {
+          args.ptr[i] = operand.ptr;
+          args.mixed |= operand.dtype != arg.dtype;
+          const bool several = args.memory_dtype != NPU_DTYPE_NONE && args.memory_dtype != operand.dtype;
+          args.memory_dtype = several ? int{NPU_DTYPE_COUNT} : int{operand.dtype};
           continue;
         }
-        if (n != 1) return false;
+        if (n != 1) return "an argument is not contiguous";
       }
-      value[i] = 0;
-      k.convert[operand.dtype][arg.dtype](
-          &value[i], operand.immediate ? reinterpret_cast<const char*>(&operand.bits) : operand.ptr, 1);
-    } else if (arg.kind == Direct::Arg::kConst) {
-      value[i] = scalar_bits(job.program->plan->consts[arg.number], arg.dtype);
+      args.value[i] = 0;
+      const char* bits = operand.immediate ? reinterpret_cast<const char*>(&operand.bits) : operand.ptr;
+      kernels().convert[operand.dtype][arg.dtype](&args.value[i], bits, 1);
     } else {
-      value[i] = scalar_bits(job.params[arg.number].u, arg.dtype);
+      args.value[i] = argument_bits(job, arg);
     }
-    ptr[i] = reinterpret_cast<const char*>(&value[i]);
-    uniform |= 1u << i;
+    args.ptr[i] = reinterpret_cast<const char*>(&args.value[i]);
+    args.uniform |= 1u << i;
   }
+  return nullptr;
+}
+
+// A value, converted or not.
+const char* move(const OneInstruction& one, const Operand& out, int64_t n, const Arguments& args) {
+  const Convert convert = kernels().convert[one.value_dtype][out.dtype];
   const int out_log = log_size_of(out.dtype);
-  if (direct.kind == Direct::kMove) {
-    if (uniform) {
-      uint64_t bits = 0;
-      k.convert[direct.value_dtype][out.dtype](&bits, ptr[0], 1);
-      fill_dense(out.ptr, bits, out_log, n);
-      return true;
-    }
-    if (mixed) return false;
-    if (out.dtype == direct.value_dtype && out.dtype != NPU_BOOL) {
-      copy_dense(out.ptr, ptr[0], n << out_log);
-    } else {
-      const int in_log = log_size_of(direct.value_dtype);
-      Convert convert = k.convert[direct.value_dtype][out.dtype];
-      parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
-        convert(out.ptr + (begin << out_log), ptr[0] + (begin << in_log), end - begin);
-      });
-    }
-    return true;
+  if (args.uniform) {
+    uint64_t bits = 0;
+    convert(&bits, args.ptr[0], 1);
+    fill_dense(out.ptr, bits, out_log, n);
+    return nullptr;
   }
-  if (uniform == (1u << direct.args) - 1 || memory_dtype == NPU_DTYPE_COUNT) return false;
-  Kernel kernel = direct.kernel;
-  int logs[3];
-  if (mixed || out.dtype != direct.value_dtype) {
-    // All of it bf16 or f16 in memory, F32 inside: a fused kernel if there is one.
-    const bool half = memory_dtype == NPU_BF16 || memory_dtype == NPU_F16;
-    if (!half || out.dtype != memory_dtype || direct.arg_dtype != NPU_F32 || direct.value_dtype != NPU_F32)
-      return false;
-    kernel = k.half_op[memory_dtype == NPU_BF16 ? 0 : 1][direct.op];
-    if (!kernel) return false;
-    for (int i = 0; i < direct.args; ++i) logs[i] = 1;
-  } else {
-    for (int i = 0; i < direct.args; ++i) logs[i] = log_size_of(direct.arg[i].dtype);
+  if (args.mixed) return "what is moved is of another type in memory";
+  if (out.dtype == one.value_dtype && out.dtype != NPU_BOOL) {
+    copy_dense(out.ptr, args.ptr[0], n << out_log);
+    return nullptr;
   }
-  const int64_t cost = job.program->plan->each_cost;
-  const int64_t grain = cost > 1200 ? 4096 : kGrain;
-  if (n <= grain) {
-    kernel(out.ptr, ptr[0], ptr[1], ptr[2], n, uniform);
-    return true;
-  }
-  // A function takes longer than its memory: a copy past the caches would come on top.
-  bool streams = n << out_log >= (cost > 1200 ? 8 : 1) * kStreamBytes;
-  for (int i = 0; i < direct.args; ++i) streams &= ptr[i] != out.ptr;  // in place the line is in the cache already
+  parallel_for(n, kChunkValues, [&](int64_t begin, int64_t end) {
+    convert(out.ptr + (begin << out_log), args.at(0, begin), end - begin);
+  });
+  return nullptr;
+}
+
+void compute(Kernel kernel, char* out, int out_log, int64_t n, int64_t cost, int args_count, const Arguments& args) {
+  const unsigned uniform = args.uniform;
+  const int64_t grain = cost > kFunctionCost ? kChunkFunctionValues : kChunkValues;
+  if (n <= grain) return kernel(out, args.ptr[0], args.ptr[1], args.ptr[2], n, uniform);
+  bool streams = n << out_log >= (cost > kFunctionCost ? kFunctionStreams : 1) * kStreamBytes;
+  for (int i = 0; i < args_count; ++i) streams &= args.ptr[i] != out;  // in place the line is in the cache already
   parallel_for(n, grain, [&](int64_t begin, int64_t end) {
-    auto at = [&](int i, int64_t from) { return !ptr[i] || (uniform >> i & 1) ? ptr[i] : ptr[i] + (from << logs[i]); };
-    if (!streams)
-      return kernel(out.ptr + (begin << out_log), at(0, begin), at(1, begin), at(2, begin), end - begin, uniform);
+    const auto run = [&](char* to, int64_t from, int64_t m) {
+      kernel(to, args.at(0, from), args.at(1, from), args.at(2, from), m, uniform);
+    };
+    if (!streams) return run(out + (begin << out_log), begin, end - begin);
     alignas(64) char block[kStreamBlock];
     const int64_t step = kStreamBlock >> out_log;
     for (int64_t i = begin; i < end; i += step) {
       const int64_t m = std::min(step, end - i);
-      kernel(block, at(0, i), at(1, i), at(2, i), m, uniform);
-      k.stream(out.ptr + (i << out_log), block, m << out_log);
+      run(block, i, m);
+      kernels().stream(out + (i << out_log), block, m << out_log);
     }
     stream_fence();
   });
-  return true;
+}
+
+}  // namespace
+
+const char* run_contiguous(const Job& job, const OneInstruction& one) {
+  const Operand& out = job.operands[one.store_operand];
+  if (!is_contiguous(job.command, out)) return "the result is not contiguous";
+  const int64_t n = points_of(job.command);
+  if (n == 0) return nullptr;
+  Arguments args;
+  if (const char* reason = bind(job, one, n, args)) return reason;
+  if (one.kind == OneInstruction::kMove) return move(one, out, n, args);
+  if (args.uniform == (1u << one.args) - 1) return "every argument is one value";
+  if (args.memory_dtype == NPU_DTYPE_COUNT) return "arguments are of several types";
+  Kernel kernel = one.kernel;
+  if (args.mixed || out.dtype != one.value_dtype) {
+    kernel = kernel_in_memory(one, args.memory_dtype, out.dtype);
+    if (!kernel) return "no kernel converts these types";
+    for (int i = 0; i < one.args; ++i) args.log_size[i] = 1;
+  }
+  compute(kernel, out.ptr, log_size_of(out.dtype), n, job.program->plan->each_cost, one.args, args);
+  return nullptr;
 }
 
 }  // namespace cmodel

@@ -1,20 +1,20 @@
-// Programs of one instruction over contiguous memory, the bulk of what eager PyTorch sends: no interpreter, no plan of
-// the index space, one kernel call per thread.
+// Programs of one instruction, the bulk of what eager PyTorch sends: no interpreter, the kernel reads and writes memory
+// itself.
 #pragma once
 #include "drivers/cmodel/job/job.h"
 #include "drivers/cmodel/plan/plan.h"
 
 namespace cmodel {
 
-// False: nothing was done, the interpreter has to.
-bool run_direct(const Job& job, const Direct& direct);
+// Over contiguous memory: no plan of the index space, one kernel call per thread. Null: done; else why it cannot, and
+// nothing was.
+const char* run_contiguous(const Job& job, const OneInstruction& one);
 // Likewise, row by row where every argument is contiguous or one value along a row.
-bool run_direct_rows(const Job& job, const Direct& direct);
+const char* run_contiguous_rows(const Job& job, const OneInstruction& one);
 
-// Do the operand's elements lie one behind the other in row-major order over the command's sizes?
-bool is_contiguous(const npu_command& command, const Operand& operand);
-// Is every stride (of a dimension larger than 1) zero?
-bool is_one_value(const npu_command& command, const Operand& operand);
+// The kernel for arguments that lie in memory as `memory` and a result that is stored as `stored`, where these are not
+// the types of the instruction: all of it bf16 or f16, with F32 inside. Null: there is none.
+Kernel kernel_in_memory(const OneInstruction& one, int memory, int stored);
 
 // memcpy and fill by the pool. Sizes in elements of 2^log_size bytes.
 void copy_dense(char* out, const char* in, int64_t bytes);

@@ -1,6 +1,4 @@
 // REDUCE of many rows at once, one folded point after the other.
-#include <cstring>
-
 #include "drivers/cmodel/engine/reduce.h"
 #include "drivers/cmodel/engine/reduce_columns.h"
 
@@ -14,18 +12,42 @@ bool Reduce::folds_rows(const Frame& f, const Segment& segment, const Tile& row)
          (row.rows == 1 || row.cols >= 16);
 }
 
+void Reduce::fold_lanes(Frame& f, size_t s, const Segment& segment, const Tile& row, Lanes* lanes) const {
+  if (columns_[s] && row.rows == 1) return sum_columns(f, segment, row, inner_, lanes);
+  Tile each;
+  each.rows = row.rows;
+  each.cols = row.cols;
+  each.n = row.n;
+  each.row_stride = row.row_stride;
+  each.col_stride = row.col_stride;
+  each.position = row.position;
+  if (folds_rows(f, segment, row)) {
+    const Op& load = plan_.ops[segment.plain_load];
+    const int64_t folded = inner_.size[inner_.rank - 1], stride = inner_.stride[inner_.rank - 1][load.view];
+    for (int64_t i = 0; i < inner_.total; i += folded) {
+      copy_offsets(each.offset, row.offset);
+      inner_.add_offsets(i, views_, each.offset);
+      accumulate_rows(f, segment.folds[0], lanes[0], plain_values(segment, each.offset), stride, folded, row,
+                      row.row_stride[load.view]);
+    }
+    return;
+  }
+  if (inner_.total == 0) return;
+  RowWalk walk(inner_, inner_.rank, views_);
+  walk.start(0, row.offset);
+  for (int64_t i = 0; i < inner_.total; ++i, walk.next()) {
+    copy_offsets(each.offset, walk.offset);
+    run_tile(f, segment.begin, segment.end, each);
+    for (size_t k = 0; k < segment.folds.size(); ++k) accumulate(f, segment.folds[k], lanes[k], row.n);
+  }
+}
+
 void Reduce::run_lanes(const Tiling& tiling, int64_t index) {
   Frame& f = frame();
   f.folding = false;
-  Tile row, each;
+  Tile row;
   tiling.at(index, nullptr, row);
-  for (size_t s = 0; s < plan_.segments.size(); ++s) {
-    const Segment& segment = plan_.segments[s];
-    if (segment.kind == NPU_SEGMENT_COMBINE) continue;
-    if (segment.kind == NPU_SEGMENT_ROW) {
-      run_tile(f, segment.begin, segment.end, row);
-      continue;
-    }
+  each_segment(f, row, [&](size_t s, const Segment& segment) {
     Lanes lanes[NPU_MAX_FOLDS];
     int slot = 0;
     for (size_t k = 0; k < segment.folds.size(); ++k) {
@@ -34,41 +56,12 @@ void Reduce::run_lanes(const Tiling& tiling, int64_t index) {
       slot += segment.folds[k].members + 1;
       begin(f, segment.folds[k], lanes[k], row.n);
     }
-    each.rows = row.rows;
-    each.cols = row.cols;
-    each.n = row.n;
-    each.row_stride = row.row_stride;
-    each.col_stride = row.col_stride;
-    each.position = row.position;
-    std::memcpy(each.offset, row.offset, sizeof(int64_t) * static_cast<size_t>(views_));
-    int64_t point[NPU_MAX_RANK] = {};
-    const bool columns = columns_[s] && row.rows == 1;
-    if (columns) sum_columns(f, segment, row, inner_, lanes);
-    const bool whole = !columns && folds_rows(f, segment, row);
-    for (int64_t i = 0; i < inner_.total && whole; i += inner_.size[inner_.rank - 1]) {
-      const Op& load = plan_.ops[segment.plain_load];
-      std::memcpy(each.offset, row.offset, sizeof(int64_t) * static_cast<size_t>(views_));
-      inner_.add_offsets(i, views_, each.offset);
-      accumulate_rows(f, segment.folds[0], lanes[0], plain_values(segment, each.offset),
-                      inner_.stride[inner_.rank - 1][load.view], inner_.size[inner_.rank - 1], row,
-                      row.row_stride[load.view]);
-    }
-    for (int64_t i = 0; i < inner_.total && !whole && !columns; ++i) {
-      run_tile(f, segment.begin, segment.end, each);
-      for (size_t k = 0; k < segment.folds.size(); ++k) accumulate(f, segment.folds[k], lanes[k], row.n);
-      for (int d = inner_.rank - 1; d >= 0; --d) {
-        const bool more = ++point[d] < inner_.size[d];
-        const int64_t moved = more ? 1 : 1 - inner_.size[d];
-        for (int v = 0; v < views_; ++v) each.offset[v] += moved * inner_.stride[d][v];
-        if (more) break;
-        point[d] = 0;
-      }
-    }
+    fold_lanes(f, s, segment, row, lanes);
     for (size_t k = 0; k < segment.folds.size(); ++k) {
       finish(f, segment.folds[k], lanes[k], row.n);
       publish(f, segment.folds[k], lanes[k].member, row.n == 1);
     }
-  }
+  });
 }
 
 }  // namespace cmodel

@@ -1,14 +1,10 @@
 // REDUCE row by row, and of several short rows in one tile.
 #include <algorithm>
-#include <cstring>
 
 #include "drivers/cmodel/engine/reduce.h"
-#include "drivers/cmodel/threads/pool.h"
 
 namespace cmodel {
 namespace {
-
-constexpr int kMaxPieces = 32;  // of one row, in a fixed order: results do not depend on who ran first
 
 std::vector<Acc>& accumulators() {
   thread_local std::vector<Acc> list;
@@ -18,39 +14,29 @@ std::vector<Acc>& accumulators() {
 }  // namespace
 
 void Reduce::run_single(Frame& f, const Tiling& tiles, int64_t row, bool parallel) {
-  int64_t base[kMaxViews];
-  std::memset(base, 0, sizeof(int64_t) * static_cast<size_t>(views_));
-  kept_.add_offsets(row, views_, base);
+  Tile point;
+  std::memset(point.offset, 0, sizeof(int64_t) * static_cast<size_t>(views_));
+  kept_.add_offsets(row, views_, point.offset);
+  point.row_stride = point.col_stride = kZeroStrides;
+  point.position = row;
+  const int64_t* base = point.offset;
   // Its element 0 is that of the operand, which may be far away.
   if (buffered_)
     f.row_buffer = reinterpret_cast<char*>(reinterpret_cast<uintptr_t>(f.temp(row_buffer_)) -
                                            static_cast<uintptr_t>(base[plan_.row_view] * 4));
-  for (size_t s = 0; s < plan_.segments.size(); ++s) {
-    const Segment& segment = plan_.segments[s];
-    if (segment.kind == NPU_SEGMENT_COMBINE) continue;
-    if (segment.kind == NPU_SEGMENT_ROW) {
-      Tile tile;
-      std::memcpy(tile.offset, base, sizeof(int64_t) * static_cast<size_t>(views_));
-      tile.row_stride = tile.col_stride = kZeroStrides;
-      tile.position = row;
-      run_tile(f, segment.begin, segment.end, tile);
-      continue;
-    }
+  each_segment(f, point, [&](size_t s, const Segment& segment) {
     Acc acc[NPU_MAX_FOLDS];
     if (parallel)
       fold_pieces(f, segment, tiles, base, row, acc);
     else
       fold_tiles(f, segment, tiles, 0, tiles.count(), base, row, acc);
-    int slot = 0;
+    Members members;
+    find_results(f, s, members);
     for (size_t k = 0; k < segment.folds.size(); ++k) {
-      const FoldPlan& fold = segment.folds[k];
-      char* members[NPU_MAX_TUPLE];
-      for (int j = 0; j < fold.members; ++j) members[j] = result(f, s, slot + j);
-      finish(fold, acc[k], members, 0);
-      publish(f, fold, members, true);
-      slot += fold.members + 1;
+      finish(segment.folds[k], acc[k], members[k], 0);
+      publish(f, segment.folds[k], members[k], true);
     }
-  }
+  });
 }
 
 void Reduce::fold_tiles(Frame& f, const Segment& segment, const Tiling& tiles, int64_t first, int64_t last,
@@ -108,7 +94,7 @@ void Reduce::fold_gathered(Frame& f, const Segment& segment, const Tiling& tiles
 
 void Reduce::fold_pieces(Frame& f, const Segment& segment, const Tiling& tiles, const int64_t* base, int64_t row,
                          Acc* acc) const {
-  const int64_t count = tiles.count(), pieces = std::min<int64_t>(kMaxPieces, count);
+  const int64_t count = tiles.count(), pieces = std::min<int64_t>(kMostPieces, count);
   std::vector<Acc> parts(static_cast<size_t>(pieces) * NPU_MAX_FOLDS);
   std::vector<Ref> rows;
   for (int id : segment.row_values) rows.push_back(f.val[id]);
@@ -127,87 +113,83 @@ void Reduce::fold_pieces(Frame& f, const Segment& segment, const Tiling& tiles, 
   }
 }
 
-void Reduce::run_batch(Frame& f, int64_t first, int64_t rows) {
+void Reduce::fold_memory(Frame& f, const Segment& segment, const Tile& rows, char* const* members) const {
+  const FoldPlan& fold = segment.folds[0];
+  const int dtype = fold.member_dtype[0], log_size = log_size_of(dtype);
+  const char* values = plain_values(segment, rows.offset);
+  const int64_t step = rows.col_stride[plan_.ops[segment.plain_load].view] * (int64_t{1} << log_size);
+  const int64_t cols = inner_.size[inner_.rank - 1];
+  if (cols <= kPlainBlock && fold.kind <= NPU_FOLD_XOR) {
+    const Fold kernel = f.k->fold[fold.kind][type_class(dtype)];
+    for (int64_t r = 0; r < rows.n; ++r) kernel(members[0] + (r << log_size), values + r * step, cols);
+    return;
+  }
+  int64_t index = 0, index_step = 0, index_row = 0;
+  plain_index(segment, rows.offset, 0, &index, &index_step);
+  if (segment.plain_index != kNone) index_row = rows.col_stride[plan_.ops[segment.plain_index].view];
+  Acc start;
+  begin(fold, start);
+  for (int64_t r = 0; r < rows.n; ++r) {
+    Acc acc = start;
+    accumulate_plain(*f.k, fold, acc, values + r * step, cols, index + r * index_row, index_step);
+    finish(fold, acc, members, r);
+  }
+}
+
+void Reduce::place_row_values(Frame& f, const Segment& segment, int64_t rows, std::vector<Ref>& saved) const {
   const int64_t m = inner_.total;
-  Tile each, row;
-  std::memset(each.offset, 0, sizeof(int64_t) * static_cast<size_t>(views_));
-  kept_.add_offsets(first, views_, each.offset);
-  std::memcpy(row.offset, each.offset, sizeof(int64_t) * static_cast<size_t>(views_));
-  each.rows = rows;
-  each.cols = m;
-  each.n = rows * m;
-  each.row_stride = kept_.stride[kept_.rank - 1];
-  each.col_stride = inner_.stride[0];
-  row.cols = row.n = rows;
-  row.row_stride = kZeroStrides;
-  row.col_stride = kept_.stride[kept_.rank - 1];
-  each.position = row.position = first;
-  std::vector<Acc>& acc = accumulators();
-  acc.resize(static_cast<size_t>(rows));
-  std::vector<Ref> saved;
-  for (size_t s = 0; s < plan_.segments.size(); ++s) {
-    const Segment& segment = plan_.segments[s];
-    if (segment.kind == NPU_SEGMENT_COMBINE) continue;
-    if (segment.kind == NPU_SEGMENT_ROW) {
-      run_tile(f, segment.begin, segment.end, row);
-      continue;
-    }
-    if (plain(segment)) {
-      const FoldPlan& fold = segment.folds[0];
-      const int view = plan_.ops[segment.plain_load].view, log_size = log_size_of(fold.member_dtype[0]);
-      const char* values = plain_values(segment, each.offset);
-      const int64_t step = each.row_stride[view] << log_size;
-      int64_t index = 0, index_step = 0, index_row = 0;
-      plain_index(segment, each.offset, 0, &index, &index_step);
-      if (segment.plain_index != kNone) index_row = each.row_stride[plan_.ops[segment.plain_index].view];
-      char* members[NPU_MAX_TUPLE];
-      for (int j = 0; j < fold.members; ++j) members[j] = result(f, s, j);
-      Acc start;
-      begin(fold, start);
-      const bool one_call = m <= kPlainBlock && fold.kind <= NPU_FOLD_XOR;
-      const Fold kernel = one_call ? f.k->fold[fold.kind][type_class(fold.member_dtype[0])] : nullptr;
-      for (int64_t r = 0; r < rows && one_call; ++r) kernel(members[0] + (r << log_size), values + r * step, m);
-      for (int64_t r = 0; r < rows && !one_call; ++r) {
-        Acc one = start;
-        accumulate_plain(*f.k, fold, one, values + r * step, m, index + r * index_row, index_step);
-        finish(fold, one, members, r);
-      }
-      publish(f, fold, members, rows == 1);
-      continue;
-    }
-    // In this segment a value of a row stands beside each of the row's elements.
-    saved.clear();
-    for (size_t k = 0; k < segment.row_values.size(); ++k) {
-      const int id = segment.row_values[k];
-      saved.push_back(f.val[id]);
-      if (f.val[id].uniform || rows == 1) {
-        f.val[id].uniform = true;
-        continue;
-      }
-      if (segment.row_values_computed && m >= 32) {
-        f.val[id].axis = kRows;
-        f.val[id].kept = true;
-        continue;
-      }
+  saved.clear();
+  for (size_t k = 0; k < segment.row_values.size(); ++k) {
+    const int id = segment.row_values[k];
+    Ref& value = f.val[id];
+    saved.push_back(value);
+    if (value.uniform || rows == 1) {
+      value.uniform = true;
+    } else if (segment.row_values_computed && m >= kSpreadRow) {
+      value.axis = kRows;
+      value.kept = true;
+    } else {
       const int log_size = log_size_of(plan_.ops[id].dtype);
       char* to = f.temp(expanded_ + static_cast<int>(k));
       for (int64_t r = 0; r < rows; ++r)
-        f.k->gather[log_size](to + ((r * m) << log_size), f.val[id].ptr + (r << log_size), 0, m);
-      f.val[id].ptr = to;
+        f.k->gather[log_size](to + ((r * m) << log_size), value.ptr + (r << log_size), 0, m);
+      value.ptr = to;
     }
+  }
+}
+
+void Reduce::run_batch(Frame& f, int64_t first, int64_t rows) {
+  const int64_t m = inner_.total;
+  const Tile row = rows_tile(first, rows);
+  Tile each;
+  copy_offsets(each.offset, row.offset);
+  each.rows = rows;
+  each.cols = m;
+  each.n = rows * m;
+  each.row_stride = row.col_stride;
+  each.col_stride = inner_.stride[0];
+  each.position = first;
+  std::vector<Acc>& acc = accumulators();
+  acc.resize(static_cast<size_t>(rows));
+  std::vector<Ref> saved;
+  each_segment(f, row, [&](size_t s, const Segment& segment) {
+    Members members;
+    find_results(f, s, members);
+    if (plain(segment)) {
+      fold_memory(f, segment, row, members[0]);
+      return publish(f, segment.folds[0], members[0], rows == 1);
+    }
+    place_row_values(f, segment, rows, saved);
     run_tile(f, segment.begin, segment.end, each);
-    int slot = 0;
-    for (const FoldPlan& fold : segment.folds) {
+    for (size_t k = 0; k < segment.folds.size(); ++k) {
+      const FoldPlan& fold = segment.folds[k];
       for (Acc& a : acc) begin(fold, a);
       accumulate(f, fold, acc.data(), rows, m);
-      char* members[NPU_MAX_TUPLE];
-      for (int j = 0; j < fold.members; ++j) members[j] = result(f, s, slot + j);
-      for (int64_t r = 0; r < rows; ++r) finish(fold, acc[static_cast<size_t>(r)], members, r);
-      publish(f, fold, members, rows == 1);
-      slot += fold.members + 1;
+      for (int64_t r = 0; r < rows; ++r) finish(fold, acc[static_cast<size_t>(r)], members[k], r);
+      publish(f, fold, members[k], rows == 1);
     }
     for (size_t k = 0; k < segment.row_values.size(); ++k) f.val[segment.row_values[k]] = saved[k];
-  }
+  });
 }
 
 }  // namespace cmodel

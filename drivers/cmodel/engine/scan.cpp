@@ -5,9 +5,11 @@
 #include <cstring>
 #include <vector>
 
+#include "drivers/cmodel/choose/way.h"
+#include "drivers/cmodel/engine/tuning.h"
 #include "drivers/cmodel/interpreter/fold.h"
 #include "drivers/cmodel/interpreter/interpreter.h"
-#include "drivers/cmodel/threads/pool.h"
+#include "drivers/cmodel/threads/grain.h"
 
 namespace cmodel {
 namespace {
@@ -31,36 +33,53 @@ class Scan {
   }
 
   void run() {
+    static constexpr Way<Scan> kWays[] = {
+        {"lanes of rows", [](Scan& s) { return s.refuses_lanes(); }, always<&Scan::run_all_lanes>},
+        {"rows side by side", [](Scan& s) { return s.refuses_together(); }, always<&Scan::run_together>},
+        {"rows", nullptr, always<&Scan::run_one_by_one>},
+    };
     if (kept_.total == 0 || inner_.total == 0) return;
-    const int64_t cost = std::max<int64_t>(plan_.each_cost, 1000) * inner_.total;  // ps per row
-    const int64_t grain = std::max<int64_t>(1, 10'000'000 / cost);
-    if (!simple_ || use_lanes()) {
-      const int64_t share = (kept_.total + pool_threads() - 1) / pool_threads();
-      const Tiling tiling(kept_, views_, std::clamp<int64_t>((share + 15) / 16 * 16, 32, block_of(plan_)), false);
-      parallel_for(tiling.count(), std::max<int64_t>(1, grain / tiling.points()), [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end && !sink_.failed(); ++i) run_lanes(tiling, i);
-      });
-      return;
-    }
-    const Tiling tiles(inner_, views_, block_of(plan_), false);
-    const Plain plain = find_plain();
-    parallel_for(kept_.total, plain.kernel ? std::max<int64_t>(grain, kScanRows) : grain,
-                 [&](int64_t begin, int64_t end) {
-                   int64_t row = begin;
-                   if (plain.kernel)
-                     for (; row + kScanRows <= end; row += kScanRows) run_rows(plain, row);
-                   for (; row < end && !sink_.failed(); ++row) run_row(tiles, row);
-                 });
+    row_cost_ = std::max<int64_t>(plan_.each_cost, kScanPoint) * inner_.total;
+    run_first(job_.command, kWays, *this);
   }
 
  private:
-  bool use_lanes() const {
-    if (kept_.rank == 0 || kept_.total < 16) return false;
-    if (inner_.total <= 8) return true;
+  const char* refuses_lanes() const {
+    if (!simple_) return nullptr;
+    if (kept_.rank == 0 || kept_.total < kLanesRows) return "there are few rows";
+    if (inner_.total <= kLanesFold) return nullptr;
     for (const Op& op : plan_.ops)
-      if (op.step == Step::kLoad && inner_.rank > 0)
-        return std::llabs(inner_.stride[0][op.view]) != 1 && std::llabs(kept_.stride[kept_.rank - 1][op.view]) == 1;
-    return false;
+      if (op.step == Step::kLoad && inner_.rank > 0) {
+        const bool across =
+            std::llabs(inner_.stride[0][op.view]) != 1 && std::llabs(kept_.stride[kept_.rank - 1][op.view]) == 1;
+        return across ? nullptr : "neighbours in memory are of one row";
+      }
+    return "nothing is loaded";
+  }
+  void run_all_lanes() {
+    const Tiling tiling(kept_, views_, split_for_threads(kept_.total, kLanesLeast, block_of(plan_)), false);
+    parallel_for(tiling.count(), grain_for(row_cost_ * tiling.points()), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end && !sink_.failed(); ++i) run_lanes(tiling, i);
+    });
+  }
+
+  const char* refuses_together() {
+    plain_ = find_plain();
+    return plain_.kernel ? nullptr : "the program does more than load, scan and store, or its fold has no such kernel";
+  }
+  void run_together() {
+    const Tiling tiles(inner_, views_, block_of(plan_), false);
+    parallel_for(kept_.total, std::max<int64_t>(grain_for(row_cost_), kScanRows), [&](int64_t begin, int64_t end) {
+      int64_t row = begin;
+      for (; row + kScanRows <= end; row += kScanRows) run_rows(row);
+      for (; row < end && !sink_.failed(); ++row) run_row(tiles, row);
+    });
+  }
+  void run_one_by_one() {
+    const Tiling tiles(inner_, views_, block_of(plan_), false);
+    parallel_for(kept_.total, grain_for(row_cost_), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end && !sink_.failed(); ++row) run_row(tiles, row);
+    });
   }
 
   // A program that only loads, scans and stores: rows can go side by side.
@@ -93,11 +112,11 @@ class Scan {
     return plain;
   }
 
-  void run_rows(const Plain& plain, int64_t row) {
+  void run_rows(int64_t row) {
     // Pieces of rows, gathered and converted where they are not in memory as the kernel wants them.
     constexpr int64_t kPiece = 512;
     alignas(64) char values[kScanRows][kPiece * 8], results[kScanRows][kPiece * 8], given[kPiece * 8];
-    const Op &load = plan_.ops[plain.load], &store = plan_.ops[plain.store];
+    const Op &load = plan_.ops[plain_.load], &store = plan_.ops[plain_.store];
     const Operand &from = job_.operands[load.imm], &to = job_.operands[store.imm];
     const Kernels& k = kernels();
     const int type = load.dtype, from_log = log_size_of(from.dtype), to_log = log_size_of(to.dtype);
@@ -109,7 +128,7 @@ class Scan {
       kept_.add_offsets(row + r, views_, base);
       source[r] = from.ptr + base[load.view] * (int64_t{1} << from_log);
       target[r] = to.ptr + base[store.view] * (int64_t{1} << to_log);
-      carry[r] = plain.first;
+      carry[r] = plain_.first;
     }
     for (int64_t at = 0; at < inner_.total; at += kPiece) {
       const int64_t n = std::min(kPiece, inner_.total - at);
@@ -130,7 +149,7 @@ class Scan {
         const bool straight = to_step == 1 && to.dtype == type;
         out[r] = straight ? target[r] + at * (int64_t{1} << to_log) : results[r];
       }
-      plain.kernel(out, in, n, carry);
+      plain_.kernel(out, in, n, carry);
       for (int r = 0; r < kScanRows; ++r) {
         if (out[r] != results[r]) continue;
         char* write = target[r] + at * to_step * (int64_t{1} << to_log);
@@ -233,6 +252,8 @@ class Scan {
   Space kept_, inner_;
   int views_ = 0, extra_ = 0;
   bool simple_ = true;
+  int64_t row_cost_ = 0;  // picoseconds
+  Plain plain_;
   std::vector<int> results_;
 };
 

@@ -3,8 +3,9 @@
 #include <type_traits>
 
 #include "drivers/cmodel/engine/sort_order.h"
+#include "drivers/cmodel/engine/tuning.h"
 #include "drivers/cmodel/interpreter/interpreter.h"
-#include "drivers/cmodel/threads/pool.h"
+#include "drivers/cmodel/threads/grain.h"
 
 namespace cmodel {
 namespace {
@@ -113,7 +114,7 @@ bool run_sort(const Job& job, Failure&) {
   if (rows == 0 || n == 0 || command.u.sort.count == 0) return true;
   const bool narrow = npu::dtype_size(job.operands[0].dtype) <= 4 && n <= UINT32_MAX;
   const auto run = narrow ? sort_rows<uint64_t> : sort_rows<Wide>;
-  parallel_for(rows, std::max<int64_t>(1, 4096 / n), [&](int64_t begin, int64_t end) { run(job, begin, end); });
+  parallel_for(rows, grain_for(n, kChunkKeys), [&](int64_t begin, int64_t end) { run(job, begin, end); });
   return true;
 }
 

@@ -7,29 +7,26 @@
 namespace cmodel {
 namespace {
 
-constexpr int64_t kShortestRow = 16;  // shorter ones share tiles in the interpreter
-constexpr int64_t kWorthRows = 64;    // the same for a program of several instructions
-
 // One instruction (a bias, a scale, relu) or none: row by row, the kernel writes the result. False: nothing was done.
-bool run_direct_epilogue(const Job& job, const Direct& direct, const Block& block) {
+bool run_one_instruction(const Job& job, const OneInstruction& one, const Block& block) {
   const int rank = job.command.rank;
-  const Operand& out = job.operands[direct.store_operand];
-  if (block.cols < kShortestRow || out.stride[rank - 1] != 1) return false;
+  const Operand& out = job.operands[one.store_operand];
+  if (block.cols < kShortEpilogueRow || out.stride[rank - 1] != 1) return false;
   const Kernels& k = kernels();
   const char* ptr[3] = {};
   int64_t step[3] = {};  // bytes from row to row
   uint64_t constant[3] = {};
   int log_size[3] = {};
   unsigned uniform = 0;
-  for (int i = 0; i < direct.args; ++i) {
-    const Direct::Arg& arg = direct.arg[i];
+  for (int i = 0; i < one.args; ++i) {
+    const OneInstruction::Argument& arg = one.arg[i];
     log_size[i] = log_size_of(arg.dtype);
     ptr[i] = reinterpret_cast<const char*>(&constant[i]);
-    if (arg.kind == Direct::Arg::kAcc) {
+    if (arg.kind == OneInstruction::Argument::kAcc) {
       if (block.acc_dtype != arg.dtype) return false;
       ptr[i] = block.acc;
       step[i] = block.ld * (int64_t{1} << log_size[i]);
-    } else if (arg.kind == Direct::Arg::kOperand) {
+    } else if (arg.kind == OneInstruction::Argument::kOperand) {
       const Operand& operand = job.operands[arg.number];
       const int64_t along = operand.stride[rank - 1];
       if (operand.immediate || operand.dtype != arg.dtype || (along != 0 && along != 1)) return false;
@@ -37,33 +34,32 @@ bool run_direct_epilogue(const Job& job, const Direct& direct, const Block& bloc
       step[i] = operand.stride[rank - 2] * (int64_t{1} << log_size[i]);
       if (along == 0) uniform |= 1u << i;
     } else {
-      constant[i] = arg.kind == Direct::Arg::kConst ? scalar_bits(job.program->plan->consts[arg.number], arg.dtype)
-                                                    : scalar_bits(job.params[arg.number].u, arg.dtype);
+      constant[i] = argument_bits(job, arg);
       uniform |= 1u << i;
     }
   }
-  if (uniform == (1u << direct.args) - 1) return false;
+  if (uniform == (1u << one.args) - 1) return false;
   const int out_log = log_size_of(out.dtype);
   const int64_t out_step = out.stride[rank - 2] * (int64_t{1} << out_log);
   char* to = block.first_of(job, out);
-  const Convert convert = k.convert[direct.value_dtype][out.dtype];
-  const bool same = out.dtype == direct.value_dtype && out.dtype != NPU_BOOL;
+  const Convert convert = k.convert[one.value_dtype][out.dtype];
+  const bool same = out.dtype == one.value_dtype && out.dtype != NPU_BOOL;
   alignas(64) char temp[kBlock * 8];
   for (int64_t r = 0; r < block.rows; ++r, to += out_step) {
-    if (direct.kind == Direct::kMove) {
+    if (one.kind == OneInstruction::kMove) {
       convert(to, ptr[0], block.cols);
     } else if (same) {
-      direct.kernel(to, ptr[0], ptr[1], ptr[2], block.cols, uniform);
+      one.kernel(to, ptr[0], ptr[1], ptr[2], block.cols, uniform);
     } else {
       for (int64_t c = 0; c < block.cols; c += kBlock) {
         const char* at[3];
         for (int i = 0; i < 3; ++i) at[i] = uniform >> i & 1 || !ptr[i] ? ptr[i] : ptr[i] + (c << log_size[i]);
         const int64_t n = std::min(kBlock, block.cols - c);
-        direct.kernel(temp, at[0], at[1], at[2], n, uniform);
+        one.kernel(temp, at[0], at[1], at[2], n, uniform);
         convert(to + (c << out_log), temp, n);
       }
     }
-    for (int i = 0; i < direct.args; ++i) ptr[i] += step[i];
+    for (int i = 0; i < one.args; ++i) ptr[i] += step[i];
   }
   return true;
 }
@@ -74,12 +70,14 @@ void run_epilogue(const Job& job, const int64_t* outer, int64_t row0, int64_t ro
                   const void* acc, int64_t ld, int acc_dtype) {
   const Plan& plan = *job.program->plan;
   const Block block{outer, row0, rows, col0, cols, static_cast<const char*>(acc), ld, acc_dtype};
-  if (plan.direct.kind != Direct::kNot && run_direct_epilogue(job, plan.direct, block)) return;
+  if (plan.one_instruction.kind != OneInstruction::kNot && run_one_instruction(job, plan.one_instruction, block))
+    return;
   if (cols >= kWorthRows && cols <= kBlock && run_rows(job, block)) return;
   const int rank = job.command.rank, views = static_cast<int>(plan.views.size());
   // Rows wide enough are tiles of their own; narrow ones share a tile.
   const int64_t wide = std::min(cols, kBlock),
-                tall = cols >= 128 ? 1 : std::max<int64_t>(1, std::min(rows, kBlock / std::max<int64_t>(cols, 1)));
+                tall =
+                    cols >= kOwnTileRow ? 1 : std::max<int64_t>(1, std::min(rows, kBlock / std::max<int64_t>(cols, 1)));
   int64_t row_stride[kMaxViews], col_stride[kMaxViews], base[kMaxViews];
   for (int v = 0; v < views; ++v) {
     const View& view = plan.views[v];

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -66,9 +67,7 @@ Frame& prepare(const Job& job, FailureSink& sink, int64_t block, int extra) {
   f.k = &kernels();
   f.sink = &sink;
   f.acc = nullptr;
-  f.direct_stores = true;
   f.streams = 0;
-  f.in_combine = false;
   f.folding = f.folds_tile = false;
   f.hoists = false;
   f.next_row = nullptr;
@@ -111,7 +110,7 @@ uint64_t streamed_operands(const Job& job, bool buffered) {
   }
   if (large == 0) return 0;
   for (const Op& op : plan.ops) {
-    if ((op.step != Step::kLoad && op.step != Step::kLoadAt) || (op.row_buffer && buffered)) continue;
+    if ((op.step != Step::kLoad && op.step != Step::kLoadAt) || (op.is(Trait::kRowBuffer) && buffered)) continue;
     for (uint64_t k = 0; k < NPU_MAX_OPERANDS; ++k)
       if ((large >> k & 1) && job.operands[k].ptr == job.operands[op.imm].ptr) large &= ~(uint64_t{1} << k);
   }
@@ -136,7 +135,7 @@ char* spill(const Frame& f, int id) {
 
 }  // namespace
 
-void spread(Frame& f, int id, const Tile& tile) {
+void expand_to_points(Frame& f, int id, const Tile& tile) {
   const Ref from = f.val[id];
   if (from.axis == kBoth) return;
   const Op& op = f.plan->ops[id];
@@ -187,11 +186,8 @@ void compute_streamed(Frame& f, int i, const Tile& tile, const StreamTarget& tar
   f.val[i] = {out, false};
 }
 
-// Below this, one call for all rows costs less than one for each, even if values per row or column are spread for it.
-constexpr int64_t kShortRow = 32;
-
 // An instruction with an argument that varies along one direction only. Where all of them share the direction, so does
-// the result; else the kernel runs row by row, and nothing is spread.
+// the result; else the kernel runs row by row, and nothing is written out.
 void compute_by_axis(Frame& f, int i, const Tile& tile) {
   const Op& op = f.plan->ops[i];
   const uint16_t ids[3] = {op.a, op.b, op.c};
@@ -218,19 +214,19 @@ void compute_by_axis(Frame& f, int i, const Tile& tile) {
     f.val[i] = {reinterpret_cast<char*>(&f.scalar[i]), true};
     return;
   }
-  if (op.address && kind[0] + kind[1] == kRows + kCols && kind[0] && kind[1]) {
+  if (op.is(Trait::kAddress) && kind[0] + kind[1] == kRows + kCols && kind[0] && kind[1]) {
     const bool first = kind[0] == kRows;
     f.row_part[i] = reinterpret_cast<const int64_t*>(f.val[first ? op.a : op.b].ptr);
     f.val[i] = {f.val[first ? op.b : op.a].ptr, false, kSum};
     return;
   }
   const StreamTarget stream = stream_target(f, op, tile);
-  char* out = op.store != kNone ? direct_target(f, op, tile) : nullptr;
+  char* out = op.store != kNone ? store_target(f, op, tile) : nullptr;
   if (!out) out = f.slot(op.slot);
   int64_t step[3] = {}, rows = tile.rows, cols = tile.cols;
-  if (cols < kShortRow) {
+  if (cols < kShortKernelRow) {
     for (int k = 0; k < 3; ++k)
-      if (kind[k] == kRows || kind[k] == kCols) spread(f, ids[k], tile);
+      if (kind[k] == kRows || kind[k] == kCols) expand_to_points(f, ids[k], tile);
     rows = 1;
     cols = tile.n;
   } else {
@@ -258,7 +254,7 @@ void compute_by_axis(Frame& f, int i, const Tile& tile) {
 void philox(Frame& f, int i, const Tile& tile) {
   const Op& op = f.plan->ops[i];
   const Op& other = f.plan->ops[op.d];
-  for (uint16_t id : {op.a, op.b, op.c}) spread(f, id, tile);
+  for (uint16_t id : {op.a, op.b, op.c}) expand_to_points(f, id, tile);
   const Ref a = f.val[op.a], b = f.val[op.b], c = f.val[op.c];
   const unsigned uniform = a.uniform | b.uniform << 1 | c.uniform << 2;
   const bool one = uniform == 7;
@@ -277,7 +273,7 @@ void normalize(Frame& f, int i, const Tile& tile) {
   const auto per_row = [](const Ref& ref) { return ref.uniform || ref.axis == kRows; };
   if (x.uniform || x.axis != kBoth || !per_row(f.val[op.b]) || !per_row(f.val[op.c])) {
     // Anything else: as the four instructions that it stands for.
-    for (uint16_t id : {op.a, op.b, op.c, op.d, op.e}) spread(f, id, tile);
+    for (uint16_t id : {op.a, op.b, op.c, op.d, op.e}) expand_to_points(f, id, tile);
     const Ref *a = &f.val[op.a], *b = &f.val[op.b], *c = &f.val[op.c], *d = &f.val[op.d], *e = &f.val[op.e];
     const unsigned first = a->uniform | b->uniform << 1 | c->uniform << 2, all = d->uniform << 1 | e->uniform << 2;
     const bool one = first == 7 && all == 6;
@@ -289,7 +285,7 @@ void normalize(Frame& f, int i, const Tile& tile) {
     return;
   }
   StreamTarget stream = stream_target(f, op, tile);
-  char* target = op.store != kNone ? direct_target(f, op, tile) : nullptr;
+  char* target = op.store != kNone ? store_target(f, op, tile) : nullptr;
   const Ref by[4] = {f.val[op.b], f.val[op.c], f.val[op.d], f.val[op.e]};
   bool rows = false;
   for (const Ref& ref : by) rows |= ref.axis != kBoth;
@@ -322,78 +318,51 @@ void normalize(Frame& f, int i, const Tile& tile) {
     }
 }
 
+// An instruction that one kernel computes.
+void compute(Frame& f, int i, const Tile& tile) {
+  const Op& op = f.plan->ops[i];
+  const Ref a = f.val[op.a], b = f.val[op.b], c = f.val[op.c];
+  if (a.axis | b.axis | c.axis) return compute_by_axis(f, i, tile);
+  const unsigned uniform = (a.uniform | b.uniform << 1 | c.uniform << 2) & op.used;
+  const unsigned extra = op.imm << 8;  // philox: which word
+  if (uniform == op.used) {
+    op.kernel(&f.scalar[i], a.ptr, b.ptr, c.ptr, 1, extra);
+    f.val[i] = {reinterpret_cast<char*>(&f.scalar[i]), true};
+  } else if (const StreamTarget stream = stream_target(f, op, tile); stream.at) {
+    compute_streamed(f, i, tile, stream, uniform | extra);
+  } else {
+    char* out = op.store != kNone ? store_target(f, op, tile) : nullptr;
+    if (!out) out = f.slot(op.slot);
+    op.kernel(out, a.ptr, b.ptr, c.ptr, tile.n, uniform | extra);
+    f.val[i] = {out, false};
+  }
+}
+
+void nothing(Frame&, int, const Tile&) {}
+
+void loop(Frame& f, int i, const Tile& tile) {
+  run_loop(f, f.plan->loops[f.plan->ops[i].d], tile);
+}
+
+// A fold or scan: the caller looks at its arguments when the segment is through.
+void folded(Frame& f, int i, const Tile& tile) {
+  const Op& op = f.plan->ops[i];
+  for (uint16_t id : {op.a, op.b, op.c}) expand_to_points(f, id, tile);
+  if (op.mask != NPU_NO_VALUE) expand_to_points(f, op.mask, tile);
+}
+
+// In the order of Step.
+constexpr void (*kSteps[])(Frame&, int, const Tile&) = {
+    nothing,   load, load_at, store, store_at, index,  check_index, compute,
+    normalize, loop, philox,  cast,  cast,     folded, folded,      load_acc,
+};
+static_assert(std::size(kSteps) == static_cast<size_t>(Step::kAcc) + 1);
+
 }  // namespace
 
 void run_tile(Frame& f, int begin, int end, const Tile& tile) {
-  const int64_t n = tile.n;
-  for (int i = begin; i < end; i = f.plan->ops[i].next) {
-    const Op& op = f.plan->ops[i];
-    if (f.hoists && f.fixed[i]) continue;
-    switch (op.step) {
-      case Step::kNothing:
-        break;
-      case Step::kGroup:
-        run_group(f, f.plan->groups[op.d], tile);
-        break;
-      case Step::kCompute: {
-        const Ref a = f.val[op.a], b = f.val[op.b], c = f.val[op.c];
-        if (a.axis | b.axis | c.axis) {
-          compute_by_axis(f, i, tile);
-          break;
-        }
-        const unsigned uniform = (a.uniform | b.uniform << 1 | c.uniform << 2) & op.used;
-        const unsigned extra = op.imm << 8;  // philox: which word
-        if (uniform == op.used) {
-          op.kernel(&f.scalar[i], a.ptr, b.ptr, c.ptr, 1, extra);
-          f.val[i] = {reinterpret_cast<char*>(&f.scalar[i]), true};
-        } else if (const StreamTarget stream = stream_target(f, op, tile); stream.at) {
-          compute_streamed(f, i, tile, stream, uniform | extra);
-        } else {
-          char* out = op.store != kNone ? direct_target(f, op, tile) : nullptr;
-          if (!out) out = f.slot(op.slot);
-          op.kernel(out, a.ptr, b.ptr, c.ptr, n, uniform | extra);
-          f.val[i] = {out, false};
-        }
-        break;
-      }
-      case Step::kNormalize:
-        normalize(f, i, tile);
-        break;
-      case Step::kPhilox:
-        philox(f, i, tile);
-        break;
-      case Step::kLoad:
-        load(f, i, tile);
-        break;
-      case Step::kStore:
-        store(f, i, tile);
-        break;
-      case Step::kIndex:
-        index(f, i, tile);
-        break;
-      case Step::kAcc:
-        load_acc(f, i, tile);
-        break;
-      case Step::kCast:
-      case Step::kBitcast:
-        cast(f, i, tile);
-        break;
-      case Step::kLoadAt:
-        load_at(f, i, tile);
-        break;
-      case Step::kStoreAt:
-        store_at(f, i, tile);
-        break;
-      case Step::kCheck:
-        check_index(f, i, tile);
-        break;
-      case Step::kFold:
-      case Step::kScan:  // the caller looks at their arguments when the segment is through
-        for (uint16_t id : {op.a, op.b, op.c}) spread(f, id, tile);
-        if (op.mask != NPU_NO_VALUE) spread(f, op.mask, tile);
-        break;
-    }
-  }
+  for (int i = begin; i < end; i = f.plan->ops[i].next)
+    if (!f.hoists || !f.fixed[i]) kSteps[static_cast<size_t>(f.plan->ops[i].step)](f, i, tile);
 }
 
 void combine(Frame& f, const Segment& segment, const Ref* left, const Ref* right, int64_t n) {

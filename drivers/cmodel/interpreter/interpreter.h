@@ -6,13 +6,12 @@
 #include <mutex>
 #include <string>
 
+#include "drivers/cmodel/interpreter/tuning.h"
 #include "drivers/cmodel/job/job.h"
 #include "drivers/cmodel/plan/plan.h"
 #include "drivers/cmodel/plan/space.h"
 
 namespace cmodel {
-
-constexpr int64_t kBlock = 2048;  // points of a tile at most: a few values of it fit the first cache
 
 // A value that varies along one direction of its tile only is held once per row or once per column.
 // An offset may be the sum of a value per row (Frame::row_part) and one per column.
@@ -48,9 +47,7 @@ struct Frame {
   FailureSink* sink = nullptr;
   const char* acc = nullptr;  // epilogues
   int acc_dtype = 0;
-  bool direct_stores = true;  // kernels may write straight to outputs
-  uint64_t streams = 0;       // operands, by bit, whose stores bypass the caches
-  bool in_combine = false;
+  uint64_t streams = 0;               // operands, by bit, whose stores bypass the caches
   bool folding = false;               // compiled loops may add up what is folded
   bool folds_tile = false;            // all of the tile belongs to one row of a REDUCE
   bool hoists = false;                // values with a set `fixed` are there already
@@ -73,15 +70,9 @@ struct Frame {
 
 constexpr int kTemps = 3;
 
-// Above this many bytes a result does not stay in the last cache beside what it is made of, and stores that bypass it
-// save a read of each line.
-constexpr int64_t kStreamBytes = 10 << 20;
-// Bytes computed in the first cache before they are streamed out: few, so that reading goes on meanwhile.
-constexpr int64_t kStreamBlock = 2048;
-
 // Points of a tile for a program: fewer if it holds many values at once. Compiled loops hold theirs in registers.
 inline int64_t block_of(const Plan& plan) {
-  if (!plan.groups.empty()) return kBlock;
+  if (!plan.loops.empty()) return kBlock;
   return plan.slots > 8 ? kBlock / 4 : plan.slots > 4 ? kBlock / 2 : kBlock;
 }
 
@@ -93,7 +84,7 @@ Frame& prepare(const Job& job, FailureSink& sink, int64_t block = kBlock, int ex
 uint64_t streamed_operands(const Job& job, bool buffered = false);
 // Does this store bypass the caches?
 inline bool streams_to(const Frame& f, const Op& store) {
-  return (f.streams >> store.imm & 1) && !(store.row_buffer && f.row_buffer);
+  return (f.streams >> store.imm & 1) && !(store.is(Trait::kRowBuffer) && f.row_buffer);
 }
 // Stores that bypass the caches are seen by other threads, like all others, from here on.
 inline void stream_fence() {
@@ -102,14 +93,11 @@ inline void stream_fence() {
 
 void run_tile(Frame& frame, int begin, int end, const Tile& tile);
 
-// Which values are the same for the whole job: sets fixed[] for every instruction. Returns what they would cost per
-// point, in picoseconds.
-int find_fixed(const Job& job, bool* fixed);
-// Computes them, so that tiles need not.
+// Computes the values that are the same for the whole job, so that tiles need not.
 void hoist(Frame& frame);
 
 // A compiled loop over one tile.
-void run_group(Frame& frame, const Group& group, const Tile& tile);
+void run_loop(Frame& frame, const CompiledLoop& loop, const Tile& tile);
 
 // Runs a combine segment over n pairs of tuples. `left` and `right` are dense or uniform; results: frame.val of yields.
 void combine(Frame& frame, const Segment& segment, const Ref* left, const Ref* right, int64_t n);
@@ -118,7 +106,7 @@ void combine(Frame& frame, const Segment& segment, const Ref* left, const Ref* r
 void widen(Frame& frame, int id, const Tile& tile);
 
 // Gives value `id` one element per point of the tile, if it has one per row or column.
-void spread(Frame& frame, int id, const Tile& tile);
+void expand_to_points(Frame& frame, int id, const Tile& tile);
 
 // A dense array of the tile's n values in `to`; `ref` varies along both directions or none.
 const char* dense(Frame& frame, Ref ref, int dtype, int64_t n, char* to);
@@ -136,5 +124,10 @@ inline int log_size_of(int dtype) {
 
 // The bits of a constant or parameter as a value of a compute type.
 uint64_t scalar_bits(uint64_t bits, int dtype);
+// Of an argument that is a constant or a parameter.
+inline uint64_t argument_bits(const Job& job, const OneInstruction::Argument& arg) {
+  const bool constant = arg.kind == OneInstruction::Argument::kConst;
+  return scalar_bits(constant ? job.program->plan->consts[arg.number] : job.params[arg.number].u, arg.dtype);
+}
 
 }  // namespace cmodel

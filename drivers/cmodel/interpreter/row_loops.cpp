@@ -127,8 +127,8 @@ bool RowLoops::add(int i, const Op& op) {
       return add_kernel(i, op);
     case Step::kNormalize:
       return add_normalize(i, op);
-    case Step::kGroup:
-      return add_loop(f_.plan->groups[op.d]);
+    case Step::kLoop:
+      return add_loop(f_.plan->loops[op.d]);
     case Step::kStore:
       return add_store(op);
     case Step::kFold:
@@ -168,7 +168,7 @@ bool RowLoops::add_load(int i, const Op& op) {
   line_[i] = in_memory(op, operand);
   if (operand.dtype == op.dtype) return true;
   if (view.along == 0) return false;
-  if (op.in_loops && is_narrow(operand.dtype)) {
+  if (op.is(Trait::kOnlyLooped) && is_narrow(operand.dtype)) {
     line_[i].stored = operand.dtype;
     return true;
   }
@@ -184,7 +184,7 @@ RowLoops::Line RowLoops::target(const Op& op, bool loop) const {
   if (op.store == kNone) return in_slot(op);
   const Op& store = f_.plan->ops[op.store];
   const Operand& operand = f_.job->operands[store.imm];
-  const bool narrow = loop && op.only_stored && op.dtype == NPU_F32 && is_narrow(operand.dtype);
+  const bool narrow = loop && op.is(Trait::kOnlyStored) && op.dtype == NPU_F32 && is_narrow(operand.dtype);
   if ((operand.dtype != op.dtype && !narrow) || views_[store.view].along != 1 || store.mask != NPU_NO_VALUE ||
       is_one_of(f_, op.loaded_meanwhile, operand))
     return in_slot(op);
@@ -229,25 +229,25 @@ bool RowLoops::add_normalize(int i, const Op& op) {
   return true;
 }
 
-bool RowLoops::add_loop(const Group& group) {
+bool RowLoops::add_loop(const CompiledLoop& compiled) {
   Action* action = next();
-  const bool folds = folds_ && !group.folds.empty();
-  if (!action || loops_ == kLoops || (!group.folds.empty() && !(folds && group.folding))) return false;
+  const bool folds = folds_ && !compiled.folds.empty();
+  if (!action || loops_ == kLoops || (!compiled.folds.empty() && !(folds && compiled.folding))) return false;
   Loop& loop = loop_[loops_++];
   const Plan& plan = *f_.plan;
-  const std::vector<int>& written = folds ? group.stored : group.outputs;
-  const int inputs = static_cast<int>(group.inputs.size()), outputs = static_cast<int>(written.size());
+  const std::vector<int>& written = folds ? compiled.stored : compiled.outputs;
+  const int inputs = static_cast<int>(compiled.inputs.size()), outputs = static_cast<int>(written.size());
   loop.pointers = inputs + outputs;
-  loop.folds = folds ? &group.folds : nullptr;
+  loop.folds = folds ? &compiled.folds : nullptr;
   std::fill_n(loop.sums, NPU_MAX_FOLDS, 0.0);
   std::fill_n(loop.chains[0], NPU_MAX_FOLDS * kLanes, 0.0f);
   loop.points = 0;
-  for (size_t k = 0; k < group.constants.size(); ++k)
-    std::memcpy(&loop.args.constant[k], &f_.scalar[group.constants[k]], sizeof(float));
+  for (size_t k = 0; k < compiled.constants.size(); ++k)
+    std::memcpy(&loop.args.constant[k], &f_.scalar[compiled.constants[k]], sizeof(float));
   uint64_t storage = 0;
   bool varies = false;
   for (int k = 0; k < inputs; ++k) {
-    const int id = group.inputs[k];
+    const int id = compiled.inputs[k];
     Line& line = loop.line[k];
     if (!find(id, line)) return false;
     const bool flag = plan.ops[id].dtype == NPU_BOOL;
@@ -268,7 +268,7 @@ bool RowLoops::add_loop(const Group& group) {
     storage |= storage_bits(line_[id].stored, inputs + k);
   }
   const Form form = folds ? Form::kFolding : Form::kPlain;
-  loop.code = storage == 0 ? (folds ? group.folding : group.code).get() : group.variant(form, storage);
+  loop.code = storage == 0 ? (folds ? compiled.folding : compiled.code).get() : compiled.variant(form, storage);
   action->loop = &loop;
   return varies && loop.code;
 }

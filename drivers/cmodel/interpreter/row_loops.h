@@ -138,7 +138,7 @@ class RowLoops {
   bool add_load(int i, const Op& op);
   bool add_kernel(int i, const Op& op);
   bool add_normalize(int i, const Op& op);
-  bool add_loop(const Group& group);
+  bool add_loop(const CompiledLoop& loop);
   bool add_store(const Op& op);
   // The value of an instruction, which may be one of another segment.
   bool find(int id, Line& line) const;

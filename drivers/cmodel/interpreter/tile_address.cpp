@@ -98,7 +98,7 @@ struct Columns {
       }
       start = c;
     }
-    if (end - begin < 8) begin = end = 0;
+    if (end - begin < kAddressRun) begin = end = 0;
   }
   int64_t low, high, begin = 0, end = 0;
 };
@@ -109,22 +109,134 @@ void report_row(Frame& f, const Op& op, const Place& p, const Tile& t, const int
     if (!bounds.holds(at[c])) return report(f, op, p, t, at[c], write);
 }
 
-}  // namespace
-
-namespace {
+// Nothing may be touched; that is an error only where the mask is set.
+void report_masked(Frame& f, const Op& op, const Place& p, const Tile& t, int64_t start, const int64_t* offsets,
+                   bool one_offset, const char* mask, bool write) {
+  for (int64_t c = 0; c < t.cols; ++c)
+    if (!mask || mask[c]) report(f, op, p, t, plus(start + c * p.col_stride, offsets[one_offset ? 0 : c]), write);
+}
 
 // A tile of very short rows as one long row, if the operand's elements are as far apart between rows as inside them.
 bool flatten(Frame& f, const Op& op, uint16_t offset, const Tile& t, Tile& flat) {
   const int64_t rs = t.row_stride[op.view], cs = t.cols == 1 ? rs : t.col_stride[op.view];
-  if (t.rows == 1 || t.cols >= 16 || (t.cols > 1 && rs != cs * t.cols)) return false;
-  spread(f, offset, t);
-  if (op.mask != NPU_NO_VALUE) spread(f, op.mask, t);
+  if (t.rows == 1 || t.cols >= kShortAddressRow || (t.cols > 1 && rs != cs * t.cols)) return false;
+  expand_to_points(f, offset, t);
+  if (op.mask != NPU_NO_VALUE) expand_to_points(f, op.mask, t);
   flat = t;
   flat.rows = 1;
   flat.cols = t.n;
   if (t.cols == 1) flat.col_stride = t.row_stride;
   return true;
 }
+
+// What load_at needs to know about its tile, of which rows are collected one after the other.
+class Loader {
+ public:
+  Loader(Frame& f, const Op& op, const Tile& t, const Place& p, Ref mask)
+      : f_(f),
+        op_(op),
+        t_(t),
+        p_(p),
+        all_(!mask.ptr || mask.uniform),
+        offset_(f, op.a, t.cols),
+        kept_(mask.uniform ? Ref{} : mask, 1, t.cols),
+        bounds_(bounds_of(*p.operand, p.log_size)),
+        base_(t.offset[op.view]),
+        elements_(reinterpret_cast<int64_t*>(f.temp(1))) {}
+
+  // The tile's values where they lie, if that is one piece of memory: nothing to copy. Else null.
+  char* in_place() const {
+    if (!all_ || !offset_.one || t_.rows != 1 || p_.col_stride != 1) return nullptr;
+    const int64_t first = plus(base_, *offset_.row(0));
+    if (!bounds_.holds(first) || !bounds_.holds(plus(first, t_.cols - 1))) return nullptr;
+    return p_.operand->ptr + first * (int64_t{1} << p_.log_size);
+  }
+
+  // Writes the values to `to`, and what of them is there to `stream` on the way.
+  void run(char* to, const StreamTarget& stream) {
+    int64_t streamed = 0;
+    // Rows up to `row` are there.
+    const auto done = [&](int64_t row) {
+      const int64_t n = row * t_.cols;
+      if (!stream.at || ((n - streamed) << p_.log_size < kStreamBlock && row < t_.rows)) return;
+      stream.write(f_, to, p_.log_size, streamed, n);
+      streamed = n;
+    };
+    with_bytes(p_.log_size, to, [&](auto* out) {
+      using T = std::remove_pointer_t<decltype(out)>;
+      const T* memory = reinterpret_cast<const T*>(p_.operand->ptr);
+      if (shares_columns() && pick_rows(out, memory, stream.at != nullptr, done)) return;
+      for (int64_t r = 0; r < t_.rows; done(++r), out += t_.cols) load_row(r, out, memory);
+    });
+  }
+
+ private:
+  // The same offsets in every row.
+  bool shares_columns() const { return offset_.same && all_ && p_.col_stride == 0 && t_.rows > 1; }
+
+  // False: some element may not be read; nothing was.
+  template <class T, class F>
+  bool pick_rows(T* out, const T* memory, bool streams, F done) {
+    const Columns columns(offset_.row(0), t_.cols);
+    bool fine = true;
+    for (int64_t r = 0; r < t_.rows; ++r) {
+      elements_[r] = plus(base_ + r * p_.row_stride, offset_.shared(r));
+      fine &= bounds_.holds(plus(elements_[r], columns.low)) && bounds_.holds(plus(elements_[r], columns.high));
+    }
+    if (!fine) return false;
+    const int64_t step = streams ? std::max<int64_t>(1, kStreamBlock / (t_.cols << p_.log_size)) : t_.rows;
+    for (int64_t r = 0; r < t_.rows; r += step) {
+      const int64_t rows = std::min(step, t_.rows - r);
+      f_.k->pick_rows[p_.log_size](out + r * t_.cols, memory, elements_ + r, rows, offset_.row(0), t_.cols,
+                                   columns.begin, columns.end);
+      done(r + rows);
+    }
+    return true;
+  }
+
+  template <class T>
+  void load_row(int64_t r, T* out, const T* memory) {
+    const int64_t* offsets = offset_.row(r);
+    const int64_t start = plus(base_ + r * p_.row_stride, offset_.shared(r));
+    const bool one_mask = all_ || kept_.one;
+    const size_t bytes = static_cast<size_t>(t_.cols) * sizeof(T);
+    if (!all_ && kept_.one && !*kept_.at(r)) {
+      std::memset(out, 0, bytes);
+      return;
+    }
+    if (one_mask && offset_.one) {
+      const int64_t first = plus(start, *offsets), last = plus(first, (t_.cols - 1) * p_.col_stride);
+      if (!bounds_.holds(first) || !bounds_.holds(last))
+        report(f_, op_, p_, t_, bounds_.holds(first) ? last : first, false);
+      else if (p_.col_stride == 1)
+        std::memcpy(out, memory + first, bytes);
+      else
+        f_.k->gather[p_.log_size](out, memory + first, p_.col_stride, t_.cols);
+      return;
+    }
+    const char* row_mask = one_mask ? nullptr : kept_.at(r);
+    if (bounds_.span == 0) {
+      std::memset(out, 0, bytes);
+      return report_masked(f_, op_, p_, t_, start, offsets, offset_.one, row_mask, false);
+    }
+    if (f_.k->addresses(elements_, start, offsets, offset_.one, p_.col_stride, row_mask, bounds_.low, bounds_.span,
+                        t_.cols))
+      f_.k->pick[p_.log_size](out, memory, elements_, row_mask, t_.cols);
+    else
+      report_row(f_, op_, p_, t_, elements_, bounds_, false);
+  }
+
+  Frame& f_;
+  const Op& op_;
+  const Tile& t_;
+  const Place& p_;
+  const bool all_;  // points are loaded
+  const Offsets offset_;
+  const RowOf kept_;  // by the mask
+  const Bounds bounds_;
+  const int64_t base_;
+  int64_t* const elements_;
+};
 
 }  // namespace
 
@@ -134,95 +246,25 @@ void load_at(Frame& f, int i, const Tile& tile) {
   const Tile& t = flatten(f, op, op.a, tile, flat) ? flat : tile;
   const Place p = place(f, op, t);
   const Ref mask = op.mask == NPU_NO_VALUE ? Ref{} : f.val[op.mask];
-  char* slot = f.slot(op.slot);
   if (mask.ptr && mask.uniform && !*mask.ptr) {
     f.scalar[i] = 0;
     f.val[i] = {reinterpret_cast<char*>(&f.scalar[i]), true};
     return;
   }
-  const Offsets offset(f, op.a, t.cols);
-  const RowOf kept(mask.uniform ? Ref{} : mask, 1, t.cols);
-  const Bounds bounds = bounds_of(*p.operand, p.log_size);
-  const int64_t base = t.offset[op.view];
+  Loader loader(f, op, t, p, mask);
   const bool same = p.operand->dtype == op.dtype;
-  const bool all = !mask.ptr || mask.uniform;
-  if (all && offset.one && t.rows == 1 && p.col_stride == 1 && same && op.overwritten == 0) {
-    // One piece of memory: nothing to copy.
-    const int64_t first = plus(base, *offset.row(0));
-    if (bounds.holds(first) && bounds.holds(plus(first, t.cols - 1))) {
-      f.val[i] = {p.operand->ptr + first * (int64_t{1} << p.log_size), false};
+  if (same && op.overwritten == 0)
+    if (char* at = loader.in_place()) {
+      f.val[i] = {at, false};
       return;
     }
-  }
   // What is stored next goes straight there, unless it is also where this reads.
   const bool may_write = same && op.store != kNone && f.job->operands[f.plan->ops[op.store].imm].ptr != p.operand->ptr;
   const StreamTarget stream = may_write ? stream_target(f, op, tile) : StreamTarget{};
-  char* direct = may_write && !stream.at ? direct_target(f, op, tile) : nullptr;
-  if (direct) slot = direct;
+  char* slot = may_write && !stream.at ? store_target(f, op, tile) : nullptr;
+  if (!slot) slot = f.slot(op.slot);
   char* to = same ? slot : f.temp(0);
-  int64_t* elements = reinterpret_cast<int64_t*>(f.temp(1));
-  int64_t streamed = 0;
-  // Rows up to `row` are there.
-  const auto done = [&](int64_t row) {
-    const int64_t n = row * t.cols;
-    if (!stream.at || ((n - streamed) << p.log_size < kStreamBlock && row < t.rows)) return;
-    stream.write(f, to, p.log_size, streamed, n);
-    streamed = n;
-  };
-  with_bytes(p.log_size, to, [&](auto* out) {
-    using T = std::remove_pointer_t<decltype(out)>;
-    const T* memory = reinterpret_cast<const T*>(p.operand->ptr);
-    if (offset.same && all && p.col_stride == 0 && t.rows > 1) {
-      const Columns columns(offset.row(0), t.cols);
-      bool fine = true;
-      for (int64_t r = 0; r < t.rows; ++r) {
-        elements[r] = plus(base + r * p.row_stride, offset.shared(r));
-        fine &= bounds.holds(plus(elements[r], columns.low)) && bounds.holds(plus(elements[r], columns.high));
-      }
-      const int64_t step = stream.at ? std::max<int64_t>(1, kStreamBlock / (t.cols << p.log_size)) : t.rows;
-      for (int64_t r = 0; r < t.rows && fine; r += step) {
-        const int64_t rows = std::min(step, t.rows - r);
-        f.k->pick_rows[p.log_size](out + r * t.cols, memory, elements + r, rows, offset.row(0), t.cols, columns.begin,
-                                   columns.end);
-        done(r + rows);
-      }
-      if (fine) return;
-    }
-    for (int64_t r = 0; r < t.rows; done(++r), out += t.cols) {
-      const int64_t* offsets = offset.row(r);
-      const int64_t start = plus(base + r * p.row_stride, offset.shared(r));
-      const bool one_mask = all || kept.one;
-      if (!all && kept.one && !*kept.at(r)) {
-        std::memset(out, 0, static_cast<size_t>(t.cols) * sizeof(T));
-        continue;
-      }
-      if (one_mask && offset.one) {
-        const int64_t first = plus(start, *offsets), last = plus(first, (t.cols - 1) * p.col_stride);
-        if (!bounds.holds(first) || !bounds.holds(last))
-          report(f, op, p, t, bounds.holds(first) ? last : first, false);
-        else if (p.col_stride == 1)
-          std::memcpy(out, memory + first, static_cast<size_t>(t.cols) * sizeof(T));
-        else
-          f.k->gather[p.log_size](out, memory + first, p.col_stride, t.cols);
-        continue;
-      }
-      const char* row_mask = one_mask ? nullptr : kept.at(r);
-      if (bounds.span == 0) {
-        // Nothing may be read; that is an error only where the mask is set.
-        std::memset(out, 0, static_cast<size_t>(t.cols) * sizeof(T));
-        for (int64_t c = 0; c < t.cols; ++c)
-          if (!row_mask || row_mask[c])
-            report(f, op, p, t, plus(start + c * p.col_stride, offsets[offset.one ? 0 : c]), false);
-        continue;
-      }
-      if (!f.k->addresses(elements, start, offsets, offset.one, p.col_stride, row_mask, bounds.low, bounds.span,
-                          t.cols)) {
-        report_row(f, op, p, t, elements, bounds, false);
-        continue;
-      }
-      f.k->pick[p.log_size](out, memory, elements, row_mask, t.cols);
-    }
-  });
+  loader.run(to, stream);
   if (!same) f.k->convert[p.operand->dtype][op.dtype](slot, to, t.n);
   f.val[i] = {slot, false};
 }
@@ -298,8 +340,8 @@ struct Writer {
 void store_at(Frame& f, int i, const Tile& tile) {
   static constexpr uint8_t kOps[] = {0, NPU_OP_ADD, NPU_OP_MUL, NPU_OP_MAX, NPU_OP_MIN};
   const Op& op = f.plan->ops[i];
-  spread(f, op.a, tile);
-  if (op.mask != NPU_NO_VALUE) spread(f, op.mask, tile);
+  expand_to_points(f, op.a, tile);
+  if (op.mask != NPU_NO_VALUE) expand_to_points(f, op.mask, tile);
   Tile flat;
   const Tile& t = flatten(f, op, op.b, tile, flat) ? flat : tile;
   const Place p = place(f, op, t);
@@ -340,8 +382,7 @@ void store_at(Frame& f, int i, const Tile& tile) {
       continue;
     }
     if (bounds.span == 0) {
-      for (int64_t c = 0; c < t.cols; ++c)
-        if (!kept || kept[c]) report(f, op, p, t, plus(start + c * p.col_stride, offsets[offset.one ? 0 : c]), true);
+      report_masked(f, op, p, t, start, offsets, offset.one, kept, true);
       continue;
     }
     if (!f.k->addresses(elements, start, offsets, offset.one, p.col_stride, kept, bounds.low, bounds.span, t.cols)) {
@@ -392,8 +433,8 @@ void check_index(Frame& f, int i, const Tile& t) {
   Axis axis = f.val[op.a].axis;
   const bool masked = op.mask != NPU_NO_VALUE;
   if (f.val[op.a].uniform || !f.val[op.b].uniform || (masked && !f.val[op.mask].uniform)) {
-    for (uint16_t id : {op.a, op.b}) spread(f, id, t);
-    if (masked) spread(f, op.mask, t);
+    for (uint16_t id : {op.a, op.b}) expand_to_points(f, id, t);
+    if (masked) expand_to_points(f, op.mask, t);
     axis = kBoth;
   }
   const Ref a = f.val[op.a], b = f.val[op.b], mask = masked ? f.val[op.mask] : Ref{};

@@ -96,7 +96,7 @@ void fetch(Frame& f, int i, const Op& op, const Place& p, const Tile& t) {
       f.val[i] = {p.at, false};
       return;
     }
-    if (op.in_loops && is_narrow(from) && !is_one_of(f, op.overwritten, *p.operand)) {
+    if (op.is(Trait::kOnlyLooped) && is_narrow(from) && !is_one_of(f, op.overwritten, *p.operand)) {
       f.val[i] = {p.at, false, kBoth, static_cast<uint8_t>(from)};
       return;
     }
@@ -159,7 +159,7 @@ bool masked_copy(T* out, const Place& p, const Tile& t, const char* mask) {
 
 void masked_load(Frame& f, int i, const Op& op, const Tile& t) {
   const Place p = place(f, op, t);
-  spread(f, op.mask, t);
+  expand_to_points(f, op.mask, t);
   const Ref mask = f.val[op.mask];
   static const uint64_t zero = 0;
   char* slot = f.slot(op.slot);
@@ -171,7 +171,7 @@ void masked_load(Frame& f, int i, const Op& op, const Tile& t) {
   if (tile_inside(p, t)) {
     fetch(f, i, op, p, t);
     if (mask.uniform) return;
-    spread(f, i, t);
+    expand_to_points(f, i, t);
     const Ref x = f.val[i];
     // 0 wherever the mask is false
     f.k->op[NPU_OP_WHERE][type_class(op.dtype)](slot, mask.ptr, x.ptr, &zero, t.n, (x.uniform ? 2u : 0u) | 4u);
@@ -203,17 +203,17 @@ void widen(Frame& f, int id, const Tile& t) {
 }
 
 char* narrow_target(Frame& f, const Op& op, const Tile& t, bool streams) {
-  if (!op.only_stored || op.dtype != NPU_F32 || op.store == kNone || !f.direct_stores) return nullptr;
+  if (!op.is(Trait::kOnlyStored) || op.dtype != NPU_F32 || op.store == kNone) return nullptr;
   const Op& store = f.plan->ops[op.store];
-  if (streams_to(f, store) != streams || (store.row_buffer && f.row_buffer)) return nullptr;
+  if (streams_to(f, store) != streams || (store.is(Trait::kRowBuffer) && f.row_buffer)) return nullptr;
   const Place p = place(f, store, t);
   return is_narrow(p.operand->dtype) && is_dense(p, t) && !is_one_of(f, op.loaded_meanwhile, *p.operand) ? p.at
                                                                                                          : nullptr;
 }
 
-char* direct_target(Frame& f, const Op& op, const Tile& t) {
+char* store_target(Frame& f, const Op& op, const Tile& t) {
   const Op& store = f.plan->ops[op.store];
-  if (!f.direct_stores || streams_to(f, store)) return nullptr;
+  if (streams_to(f, store)) return nullptr;
   const Place p = place(f, store, t);
   if (is_one_of(f, op.loaded_meanwhile, *p.operand)) return nullptr;
   return p.operand->dtype == op.dtype && is_dense(p, t) ? p.at : nullptr;
@@ -256,8 +256,8 @@ void store(Frame& f, int i, const Tile& t) {
   }
   const Op& op = f.plan->ops[i];
   const Place p = place(f, op, t);
-  spread(f, op.a, t);
-  if (op.mask != NPU_NO_VALUE) spread(f, op.mask, t);
+  expand_to_points(f, op.a, t);
+  if (op.mask != NPU_NO_VALUE) expand_to_points(f, op.mask, t);
   const Ref v = f.val[op.a];
   const int from = f.plan->ops[op.a].dtype, to = p.operand->dtype;
   Convert convert = f.k->convert[from][to];

@@ -22,7 +22,7 @@ inline bool is_narrow(int dtype) {
 }
 
 // Where the kernel of `op` may write because its value is stored there next, or null.
-char* direct_target(Frame& frame, const Op& op, const Tile& tile);
+char* store_target(Frame& frame, const Op& op, const Tile& tile);
 
 // The same for a loop that stores F32 as bf16 or f16: the type is that of the store's operand. `streams`: does it
 // bypass the caches? Null if the store does not do so, too.

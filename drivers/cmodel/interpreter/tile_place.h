@@ -18,7 +18,7 @@ inline Place place(const Frame& f, const Op& op, const Tile& t) {
   const Operand& operand = f.job->operands[op.imm];
   const int log_size = log_size_of(operand.dtype);
   const int64_t rs = t.rows == 1 ? 0 : t.row_stride[op.view], cs = t.cols == 1 ? 0 : t.col_stride[op.view];
-  if (op.row_buffer && f.row_buffer)
+  if (op.is(Trait::kRowBuffer) && f.row_buffer)
     return {&operand, f.row_buffer + (t.offset[op.view] << log_size), rs, cs, log_size};
   char* base = operand.immediate ? const_cast<char*>(reinterpret_cast<const char*>(&operand.bits)) : operand.ptr;
   return {&operand, base + (t.offset[op.view] << log_size), rs, cs, log_size};

@@ -5,6 +5,7 @@
 
 #include "drivers/cmodel/jit/instructions.h"
 #include "drivers/cmodel/jit/jit.h"
+#include "drivers/cmodel/jit/tuning.h"
 #include "drivers/cmodel/simd/isa_level.h"
 
 namespace cmodel {
@@ -24,26 +25,24 @@ struct Layout {
   bool keeps = false;  // what finds no register waits in the arguments
 };
 
-constexpr int kMostVectors = 4;  // of a body
-
 class Compiler {
  public:
-  Compiler(const Group& group, Form form, Layout layout)
-      : in_(*group.program),
-        group_(group),
+  Compiler(const CompiledLoop& loop, Form form, Layout layout)
+      : in_(*loop.program),
+        loop_(loop),
         form_(form),
         layout_(layout),
-        outputs_(form == Form::kFolding   ? group.stored
+        outputs_(form == Form::kFolding   ? loop.stored
                  : form == Form::kColumns ? none_
-                                          : group.outputs),
-        folds_(form == Form::kFolding || form == Form::kColumns ? group.folds : none_),
+                                          : loop.outputs),
+        folds_(form == Form::kFolding || form == Form::kColumns ? loop.folds : none_),
         e_(isa_level() == IsaLevel::kAvx512),
         uses_(in_.size()) {
     for (auto& place : place_) place.assign(in_.size(), -1);
     kept_.assign(in_.size(), -1);
-    for (int i : group.members) each_argument(in_[i], [&](int id) { uses_[id].push_back(i); });
+    for (int i : loop.members) each_argument(in_[i], [&](int id) { uses_[id].push_back(i); });
     if (layout.constants_in_registers)
-      for (int i : group.constants) uses_[i].push_back(static_cast<int>(in_.size()));
+      for (int i : loop.constants) uses_[i].push_back(static_cast<int>(in_.size()));
   }
 
   std::unique_ptr<Code> run() {
@@ -51,14 +50,14 @@ class Compiler {
     for (int k = 6; k >= 2; --k) free_masks_.push_back(k);
     for (int k = kLoopKept; k > 0; --k) free_kept_.push_back(k - 1);
     const bool columns = form_ == Form::kColumns;
-    const size_t pointers = group_.inputs.size() + (columns ? folds_.size() : outputs_.size());
+    const size_t pointers = loop_.inputs.size() + (columns ? folds_.size() : outputs_.size());
     if (pointers > (columns ? kRegisterPointers : kLoopPointers)) return nullptr;
     const size_t held = std::min(pointers, kRegisterPointers);
     for (size_t k = kFirstSaved; k < held; ++k) e_.push(kPointerRegister[k]);
     for (size_t k = 0; k < held; ++k) e_.load_pointer(kPointerRegister[k], kRdi, static_cast<int32_t>(8 * k));
-    for (size_t k = 0; k < group_.constants.size() && layout_.constants_in_registers; ++k) {
+    for (size_t k = 0; k < loop_.constants.size() && layout_.constants_in_registers; ++k) {
       const int reg = take(free_values_);
-      for (auto& place : place_) place[group_.constants[k]] = reg;
+      for (auto& place : place_) place[loop_.constants[k]] = reg;
       if (reg >= 0) e_.broadcast(reg, kRsi, constant_at(k));
     }
     take_sums();
@@ -86,7 +85,7 @@ class Compiler {
     begin_sums();
     points();
     end_sums();
-    add_to_pointers(group_.inputs.size() + outputs_.size(), offsetof(LoopArguments, turn));
+    add_to_pointers(loop_.inputs.size() + outputs_.size(), offsetof(LoopArguments, turn));
     e_.add_to_memory_number(kRsi, offsetof(LoopArguments, rows), -1);
     e_.jump(Encoder::kNotEqual, top);
   }
@@ -98,7 +97,7 @@ class Compiler {
     e_.compare(kRdx, points);
     const size_t short_one = e_.jump(Encoder::kLess);
     const size_t top = e_.code.size();
-    if (group_.ahead && !columns) fetch(units);
+    if (loop_.ahead && !columns) fetch(units);
     columns ? column(false) : body(false, units * e_.per_unit());
     for (int unit = 0; unit < units; ++unit) columns ? turn() : step();
     e_.sub(kRdx, points);
@@ -165,7 +164,7 @@ class Compiler {
     place = -1;
   }
   bool is_constant(int id) const {
-    return std::find(group_.constants.begin(), group_.constants.end(), id) != group_.constants.end();
+    return std::find(loop_.constants.begin(), loop_.constants.end(), id) != loop_.constants.end();
   }
   bool is_argument(int id) const { return at_ >= 0 && (in_[at_].a == id || in_[at_].b == id || in_[at_].c == id); }
 
@@ -179,13 +178,13 @@ class Compiler {
       e_.fetch(reg, kRsi, kept_at(kept_[id]), in_[id].dtype == NPU_BOOL);
       return reg;
     }
-    const auto constant = std::find(group_.constants.begin(), group_.constants.end(), id);
-    if (constant != group_.constants.end()) {
-      e_.broadcast(reg, kRsi, constant_at(static_cast<size_t>(constant - group_.constants.begin())));
+    const auto constant = std::find(loop_.constants.begin(), loop_.constants.end(), id);
+    if (constant != loop_.constants.end()) {
+      e_.broadcast(reg, kRsi, constant_at(static_cast<size_t>(constant - loop_.constants.begin())));
       return reg;
     }
-    const auto found = std::find(group_.inputs.begin(), group_.inputs.end(), id);
-    const size_t number = static_cast<size_t>(found - group_.inputs.begin());
+    const auto found = std::find(loop_.inputs.begin(), loop_.inputs.end(), id);
+    const size_t number = static_cast<size_t>(found - loop_.inputs.begin());
     const int from = pointer(number);
     live_.push_back(id);
     --inputs_left_[vector];
@@ -245,8 +244,8 @@ class Compiler {
   }
 
   void fetch(int units) {
-    for (size_t k = 0; k < std::min(group_.inputs.size(), kRegisterPointers); ++k) {
-      if (in_[group_.inputs[k]].op != NPU_OP_LOAD) continue;
+    for (size_t k = 0; k < std::min(loop_.inputs.size(), kRegisterPointers); ++k) {
+      if (in_[loop_.inputs[k]].op != NPU_OP_LOAD) continue;
       e_.load_pointer(kRdi, kRsi, static_cast<int32_t>(offsetof(LoopArguments, ahead) + 8 * k));
       for (int unit = 0; unit < units; ++unit) e_.prefetch(kPointerRegister[k], kRdi, static_cast<int8_t>(64 * unit));
     }
@@ -254,7 +253,7 @@ class Compiler {
 
   // All folded points of sixteen columns.
   void column(bool rest) {
-    const size_t inputs = group_.inputs.size();
+    const size_t inputs = loop_.inputs.size();
     const auto each_sum = [&](auto f) {
       for (int v = 0; v < e_.per_unit(); ++v)
         for (size_t k = 0; k < folds_.size(); ++k)
@@ -271,9 +270,9 @@ class Compiler {
   }
   void turn() {
     add_to_inputs(offsetof(LoopArguments, turn));
-    for (size_t k = 0; k < folds_.size(); ++k) e_.add(kPointerRegister[group_.inputs.size() + k], 64);
+    for (size_t k = 0; k < folds_.size(); ++k) e_.add(kPointerRegister[loop_.inputs.size() + k], 64);
   }
-  void add_to_inputs(size_t offset) { add_to_pointers(group_.inputs.size(), offset); }
+  void add_to_inputs(size_t offset) { add_to_pointers(loop_.inputs.size(), offset); }
   void add_to_pointers(size_t count, size_t offset) {
     for (size_t k = 0; k < count; ++k) {
       const int32_t by = static_cast<int32_t>(offset + 8 * k);
@@ -298,10 +297,10 @@ class Compiler {
       }
       live_.clear();
       for (int v = first; v < behind; ++v) {
-        inputs_left_[v] = group_.inputs.size();
+        inputs_left_[v] = loop_.inputs.size();
         written_[v] = 0;
       }
-      for (int i : group_.members)
+      for (int i : loop_.members)
         for (int v = first; v < behind && !failed_; ++v) compute(i, rest ? v : kAll, v);
       for (int v = first; v < behind && !failed_; ++v)
         for (int i : outputs_) release(i, static_cast<int>(in_.size()), v);
@@ -337,7 +336,7 @@ class Compiler {
     while (written < outputs_.size() && outputs_[written] <= at) {
       const int i = outputs_[written], reg = use(i, rest, vector);
       if (failed_) return;
-      const size_t number = group_.inputs.size() + written;
+      const size_t number = loop_.inputs.size() + written;
       const int to = pointer(number);
       const int32_t by = offset(i, number, vector);
       if (in_[i].dtype == NPU_BOOL)
@@ -363,7 +362,7 @@ class Compiler {
   void step() {
     add_to_inputs(offsetof(LoopArguments, step));
     for (size_t k = 0; k < outputs_.size(); ++k) {
-      const size_t number = group_.inputs.size() + k;
+      const size_t number = loop_.inputs.size() + k;
       const int8_t by = static_cast<int8_t>(16 * size(outputs_[k], number));
       if (number < kRegisterPointers)
         e_.add(kPointerRegister[number], by);
@@ -373,7 +372,7 @@ class Compiler {
   }
 
   const std::vector<npu_instr>& in_;
-  const Group& group_;
+  const CompiledLoop& loop_;
   const Form form_;
   const Layout layout_;
   const std::vector<int> none_;

@@ -35,6 +35,109 @@ void cast(Vectors& e, const npu_instr& in, int type, int to, int a, const int* t
   }
 }
 
+// Instructions that are one of the processor's, by what it takes beside registers.
+struct Arithmetic {
+  uint8_t op;
+  Encoder::Code code;
+  bool unary;  // its argument is the second one
+};
+constexpr Arithmetic kArithmetic[] = {{NPU_OP_ADD, Encoder::kAdd, false},
+                                      {NPU_OP_SUB, Encoder::kSub, false},
+                                      {NPU_OP_MUL, Encoder::kMul, false},
+                                      {NPU_OP_DIV, Encoder::kDiv, false},
+                                      {NPU_OP_SQRT, Encoder::kSqrt, true}};
+struct Extreme {
+  uint8_t op;
+  Encoder::Code code;
+  bool keeps_nan;  // else a NaN gives way to a number
+};
+constexpr Extreme kExtremes[] = {{NPU_OP_MIN, Encoder::kMin, true},
+                                 {NPU_OP_MAX, Encoder::kMax, true},
+                                 {NPU_OP_FMIN, Encoder::kMin, false},
+                                 {NPU_OP_FMAX, Encoder::kMax, false}};
+struct WithNumber {
+  uint8_t op, number;
+};
+constexpr WithNumber kComparisons[] = {{NPU_OP_EQ, kEq}, {NPU_OP_NE, kNe}, {NPU_OP_LT, kLt},
+                                       {NPU_OP_LE, kLe}, {NPU_OP_GT, kGt}, {NPU_OP_GE, kGe}};
+// How vroundps rounds, without a signal.
+constexpr WithNumber kRoundings[] = {{NPU_OP_ROUND, 8}, {NPU_OP_FLOOR, 9}, {NPU_OP_CEIL, 10}, {NPU_OP_TRUNC, 11}};
+constexpr WithNumber kLogic[] = {{NPU_OP_AND, Vectors::kMaskAnd},
+                                 {NPU_OP_OR, Vectors::kMaskOr},
+                                 {NPU_OP_XOR, Vectors::kMaskXor},
+                                 {NPU_OP_NOT, Vectors::kMaskNot}};
+
+// Null: the table has no such instruction.
+template <class Entry, size_t count>
+const Entry* find(const Entry (&table)[count], int op) {
+  for (const Entry& entry : table)
+    if (entry.op == op) return &entry;
+  return nullptr;
+}
+
+// Of F32, in several instructions of the processor.
+bool is_sequence(int op) {
+  switch (op) {
+    case NPU_OP_FMA:
+    case NPU_OP_NEG:
+    case NPU_OP_ABS:
+    case NPU_OP_SIGN:
+    case NPU_OP_COPYSIGN:
+    case NPU_OP_RSQRT:
+    case NPU_OP_RECIPROCAL:
+    case NPU_OP_ISNAN:
+    case NPU_OP_ISINF:
+    case NPU_OP_SIGNBIT:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Those, WHERE and the functions.
+void emit_sequence(Vectors& e, const npu_instr& in, int to, int a, int b, int c, const int* temporaries) {
+  const int mask = e.spare_mask();
+  switch (in.op) {
+    case NPU_OP_FMA:
+      e.op(Encoder::kMove, to, 0, c);
+      return e.op(Encoder::kFma231, to, a, b);
+    case NPU_OP_NEG:
+      return e.op_bits(Encoder::kXor, to, a, kSign);
+    case NPU_OP_ABS:
+      return e.op_bits(Encoder::kAnd, to, a, ~kSign);
+    case NPU_OP_SIGN:
+      e.zero(to);
+      e.zero(temporaries[0]);
+      e.compare(mask, a, temporaries[0], kGt);
+      e.number_where(mask, to, 1.0f);
+      e.compare(mask, a, temporaries[0], kLt);
+      return e.number_where(mask, to, -1.0f);
+    case NPU_OP_COPYSIGN:
+      e.op_bits(Encoder::kAnd, temporaries[0], b, kSign);
+      e.op_bits(Encoder::kAnd, to, a, ~kSign);
+      return e.op(Encoder::kOr, to, to, temporaries[0]);
+    case NPU_OP_RSQRT:
+      e.op(Encoder::kSqrt, temporaries[0], 0, a);
+      e.number(to, 1.0f);
+      return e.op(Encoder::kDiv, to, to, temporaries[0]);
+    case NPU_OP_RECIPROCAL:
+      e.number(to, 1.0f);
+      return e.op(Encoder::kDiv, to, to, a);
+    case NPU_OP_ISNAN:
+      return e.compare(to, a, a, kUnordered);
+    case NPU_OP_ISINF:
+      e.op_bits(Encoder::kAnd, temporaries[0], a, ~kSign);
+      e.op_bits(Encoder::kBroadcast, temporaries[1], 0, kInfinity);
+      return e.compare(to, temporaries[0], temporaries[1], kEq);
+    case NPU_OP_SIGNBIT:
+      return e.signs(to, a);
+    case NPU_OP_WHERE:
+      return e.choose(to, a, b, c);
+    default:
+      return emit_function(e, in.op, to, a, temporaries, mask);
+  }
+}
+
 }  // namespace
 
 int temporaries_of(const npu_instr& in) {
@@ -53,143 +156,34 @@ int temporaries_of(const npu_instr& in) {
 }
 
 bool can_compile(const npu_instr& in, int type) {
-  switch (in.op) {
-    case NPU_OP_ADD:
-    case NPU_OP_SUB:
-    case NPU_OP_MUL:
-    case NPU_OP_DIV:
-    case NPU_OP_FMA:
-    case NPU_OP_MIN:
-    case NPU_OP_MAX:
-    case NPU_OP_FMIN:
-    case NPU_OP_FMAX:
-    case NPU_OP_NEG:
-    case NPU_OP_ABS:
-    case NPU_OP_SIGN:
-    case NPU_OP_COPYSIGN:
-    case NPU_OP_SQRT:
-    case NPU_OP_RSQRT:
-    case NPU_OP_RECIPROCAL:
-    case NPU_OP_FLOOR:
-    case NPU_OP_CEIL:
-    case NPU_OP_ROUND:
-    case NPU_OP_TRUNC:
-    case NPU_OP_EQ:
-    case NPU_OP_NE:
-    case NPU_OP_LT:
-    case NPU_OP_LE:
-    case NPU_OP_GT:
-    case NPU_OP_GE:
-    case NPU_OP_ISNAN:
-    case NPU_OP_ISINF:
-    case NPU_OP_SIGNBIT:
-      return type == NPU_F32;
-    case NPU_OP_AND:
-    case NPU_OP_OR:
-    case NPU_OP_XOR:
-    case NPU_OP_NOT:
-      return type == NPU_BOOL;
-    case NPU_OP_WHERE:
-      return in.dtype == NPU_F32;
-    case NPU_OP_CAST:
-      if (type == NPU_BOOL) return in.dtype == NPU_F32 && (in.imm == NPU_DTYPE_NONE || in.imm == NPU_F32);
-      if (type != NPU_F32) return false;
-      if (in.dtype == NPU_BOOL) return in.imm == NPU_DTYPE_NONE || in.imm == NPU_BOOL;
-      return in.dtype == NPU_F32 &&
-             (in.imm == NPU_DTYPE_NONE || in.imm == NPU_F32 || in.imm == NPU_BF16 || in.imm == NPU_F16);
-    default:
-      return type == NPU_F32 && is_function(in.op);
+  if (find(kLogic, in.op)) return type == NPU_BOOL;
+  if (in.op == NPU_OP_WHERE) return in.dtype == NPU_F32;
+  if (in.op == NPU_OP_CAST) {
+    const bool plain = in.imm == NPU_DTYPE_NONE || static_cast<int>(in.imm) == in.dtype;
+    if (type == NPU_BOOL) return in.dtype == NPU_F32 && plain;
+    if (type != NPU_F32) return false;
+    if (in.dtype == NPU_BOOL) return plain;
+    return in.dtype == NPU_F32 && (plain || in.imm == NPU_BF16 || in.imm == NPU_F16);
   }
+  return type == NPU_F32 && (find(kArithmetic, in.op) || find(kExtremes, in.op) || find(kComparisons, in.op) ||
+                             find(kRoundings, in.op) || is_sequence(in.op) || is_function(in.op));
 }
 
 void emit_instruction(Vectors& e, const npu_instr& in, int type, int to, int a, int b, int c, const int* temporaries) {
-  const int mask = e.spare_mask();
-  switch (in.op) {
-    case NPU_OP_ADD:
-      return e.op(Encoder::kAdd, to, a, b);
-    case NPU_OP_SUB:
-      return e.op(Encoder::kSub, to, a, b);
-    case NPU_OP_MUL:
-      return e.op(Encoder::kMul, to, a, b);
-    case NPU_OP_DIV:
-      return e.op(Encoder::kDiv, to, a, b);
-    case NPU_OP_FMA:
-      e.op(Encoder::kMove, to, 0, c);
-      return e.op(Encoder::kFma231, to, a, b);
-    case NPU_OP_MIN:
-      return extreme(e, Encoder::kMin, to, a, b, b, mask);
-    case NPU_OP_MAX:
-      return extreme(e, Encoder::kMax, to, a, b, b, mask);
-    case NPU_OP_FMIN:
-      return extreme(e, Encoder::kMin, to, a, b, a, mask);
-    case NPU_OP_FMAX:
-      return extreme(e, Encoder::kMax, to, a, b, a, mask);
-    case NPU_OP_NEG:
-      return e.op_bits(Encoder::kXor, to, a, kSign);
-    case NPU_OP_ABS:
-      return e.op_bits(Encoder::kAnd, to, a, ~kSign);
-    case NPU_OP_SIGN:
-      e.zero(to);
-      e.zero(temporaries[0]);
-      e.compare(mask, a, temporaries[0], kGt);
-      e.number_where(mask, to, 1.0f);
-      e.compare(mask, a, temporaries[0], kLt);
-      return e.number_where(mask, to, -1.0f);
-    case NPU_OP_COPYSIGN:
-      e.op_bits(Encoder::kAnd, temporaries[0], b, kSign);
-      e.op_bits(Encoder::kAnd, to, a, ~kSign);
-      return e.op(Encoder::kOr, to, to, temporaries[0]);
-    case NPU_OP_SQRT:
-      return e.op(Encoder::kSqrt, to, 0, a);
-    case NPU_OP_RSQRT:
-      e.op(Encoder::kSqrt, temporaries[0], 0, a);
-      e.number(to, 1.0f);
-      return e.op(Encoder::kDiv, to, to, temporaries[0]);
-    case NPU_OP_RECIPROCAL:
-      e.number(to, 1.0f);
-      return e.op(Encoder::kDiv, to, to, a);
-    case NPU_OP_FLOOR:
-      return e.op_imm(Encoder::kRound, to, 0, a, 9);
-    case NPU_OP_CEIL:
-      return e.op_imm(Encoder::kRound, to, 0, a, 10);
-    case NPU_OP_TRUNC:
-      return e.op_imm(Encoder::kRound, to, 0, a, 11);
-    case NPU_OP_ROUND:
-      return e.op_imm(Encoder::kRound, to, 0, a, 8);
-    case NPU_OP_EQ:
-      return e.compare(to, a, b, kEq);
-    case NPU_OP_NE:
-      return e.compare(to, a, b, kNe);
-    case NPU_OP_LT:
-      return e.compare(to, a, b, kLt);
-    case NPU_OP_LE:
-      return e.compare(to, a, b, kLe);
-    case NPU_OP_GT:
-      return e.compare(to, a, b, kGt);
-    case NPU_OP_GE:
-      return e.compare(to, a, b, kGe);
-    case NPU_OP_ISNAN:
-      return e.compare(to, a, a, kUnordered);
-    case NPU_OP_ISINF:
-      e.op_bits(Encoder::kAnd, temporaries[0], a, ~kSign);
-      e.op_bits(Encoder::kBroadcast, temporaries[1], 0, kInfinity);
-      return e.compare(to, temporaries[0], temporaries[1], kEq);
-    case NPU_OP_SIGNBIT:
-      return e.signs(to, a);
-    case NPU_OP_AND:
-      return e.logic(Vectors::kMaskAnd, to, a, b);
-    case NPU_OP_OR:
-      return e.logic(Vectors::kMaskOr, to, a, b);
-    case NPU_OP_XOR:
-      return e.logic(Vectors::kMaskXor, to, a, b);
-    case NPU_OP_NOT:
-      return e.logic(Vectors::kMaskNot, to, a, a);
-    case NPU_OP_WHERE:
-      return e.choose(to, a, b, c);
-    case NPU_OP_CAST:
-      return cast(e, in, type, to, a, temporaries);
-    default:
-      return emit_function(e, in.op, to, a, temporaries, mask);
+  if (const auto* found = find(kArithmetic, in.op)) {
+    e.op(found->code, to, found->unary ? 0 : a, found->unary ? a : b);
+  } else if (const auto* found = find(kExtremes, in.op)) {
+    extreme(e, found->code, to, a, b, found->keeps_nan ? b : a, e.spare_mask());
+  } else if (const auto* found = find(kComparisons, in.op)) {
+    e.compare(to, a, b, found->number);
+  } else if (const auto* found = find(kRoundings, in.op)) {
+    e.op_imm(Encoder::kRound, to, 0, a, found->number);
+  } else if (const auto* found = find(kLogic, in.op)) {
+    e.logic(static_cast<Vectors::Logic>(found->number), to, a, in.op == NPU_OP_NOT ? a : b);
+  } else if (in.op == NPU_OP_CAST) {
+    cast(e, in, type, to, a, temporaries);
+  } else {
+    emit_sequence(e, in, to, a, b, c, temporaries);
   }
 }
 

@@ -1,4 +1,4 @@
-// Compiled loops: a group of F32 instructions of a program as one loop over a tile, with values in registers instead
+// Compiled loops: a run of F32 instructions of a program as one loop over a tile, with values in registers instead
 // of one pass over the first cache per instruction. Needs AVX-512 or AVX2 and memory that may be executed; without
 // either, programs run instruction by instruction as ever. Results are the bits of the kernels of the same level.
 #pragma once
@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "drivers/cmodel/jit/tuning.h"
 #include "npu/program.h"
 
 namespace cmodel {
@@ -89,7 +90,6 @@ class Variants {
     std::unique_ptr<Code> code;
     One* next;
   };
-  static constexpr int kMost = 24;
   One* look(Form form, uint64_t storage) const {
     One* one = first_.load(std::memory_order_acquire);
     while (one && (one->form != form || one->storage != storage)) one = one->next;
@@ -101,7 +101,7 @@ class Variants {
 };
 
 // Instructions that run as one loop. It runs at the position of its last member.
-struct Group {
+struct CompiledLoop {
   std::vector<int> members, inputs, constants, outputs;  // instructions; outputs are members that others read
   std::unique_ptr<Code> code;
   // The same, with results that bypass the caches; null if not all of them are F32 that nobody but a store reads.
@@ -123,16 +123,16 @@ struct Group {
 
 bool can_compile();                               // on this processor, as long as the system allows it
 bool can_compile(const npu_instr& in, int type);  // `type`: of its first argument
-// Fills group.code and the other forms. False: more values at once than there are registers, or no memory to execute.
+// Fills loop.code and the other forms. False: more values at once than there are registers, or no memory to execute.
 // `streams`: the outputs may bypass the caches.
-bool compile(Group& group, bool streams);
+bool compile(CompiledLoop& loop, bool streams);
 
 template <class F>
 const Code* Variants::find(Form form, uint64_t storage, F make) {
   if (const One* one = look(form, storage)) return one->code.get();
   std::lock_guard lock(making_);
   if (const One* one = look(form, storage)) return one->code.get();
-  if (count_ == kMost) return nullptr;
+  if (count_ == kMostVariants) return nullptr;
   ++count_;
   first_.store(new One{form, storage, make(), first_.load(std::memory_order_relaxed)}, std::memory_order_release);
   return look(form, storage)->code.get();

@@ -12,7 +12,7 @@
 namespace cmodel {
 
 class Memory;
-struct Plan;  // what the engine works out once per program (plan.h): liveness, slots, direct paths
+struct Plan;  // what the engine works out once per program (plan.h): liveness, slots, special cases
 
 // A program of one device. Immutable after creation, shared by queued jobs, so destroying the handle is always safe.
 struct Program {
@@ -24,8 +24,7 @@ struct Operand {
   char* ptr = nullptr;    // element (0, ..., 0); for an immediate, the value's bytes (kept in `bits`)
   char* begin = nullptr;  // the live allocation that holds it: what load_at and store_at may touch
   char* end = nullptr;
-  int64_t limit =
-      0;  // npu_operand::limit, filled by the runtime: load_at and store_at stay in [ptr, ptr + limit elements)
+  int64_t limit = 0;  // npu_operand::limit: load_at and store_at stay in [ptr, ptr + limit elements)
   uint64_t bits = 0;
   uint8_t dtype = 0;
   bool immediate = false;
@@ -45,6 +44,15 @@ struct Failure {
   npu_status status = NPU_OK;
   std::string text;
 };
+
+// Do the operand's elements lie one behind the other in row-major order over the command's sizes?
+bool is_contiguous(const npu_command& command, const Operand& operand);
+// Is every stride (of a dimension larger than 1) zero?
+bool is_one_value(const npu_command& command, const Operand& operand);
+// Points of the command's index space.
+int64_t points_of(const npu_command& command);
+// "MAP (aten::add)"
+std::string describe(const npu_command& command);
 
 // The engine. Each runs the job to its end on the calling thread and the pool; false: see `failure`.
 // Jobs are valid (npu::validate_command) and every affine access lies inside live allocations.

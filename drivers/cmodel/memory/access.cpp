@@ -2,10 +2,11 @@
 
 #include <cstring>
 
-#include "drivers/cmodel/runtime/execute.h"
 #include "support/driver/address_text.h"
 
 namespace cmodel {
+
+using npu::driver::hex;
 namespace {
 
 using Use = ProgramAccess;

@@ -6,6 +6,9 @@
 #include "support/driver/address_text.h"
 
 namespace cmodel {
+
+using npu::driver::hex;
+using npu::driver::interval;
 namespace {
 
 uint64_t round_up(uint64_t value, uint64_t to) {

@@ -15,7 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "drivers/cmodel/runtime/options.h"
+#include "drivers/cmodel/memory/region_options.h"
 #include "npu/runtime.h"
 
 namespace cmodel {

@@ -6,6 +6,9 @@
 #include "support/driver/address_text.h"
 
 namespace cmodel {
+
+using npu::driver::hex;
+using npu::driver::interval;
 namespace {
 
 constexpr uint64_t kWindowPerByte = 16;

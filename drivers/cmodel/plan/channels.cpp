@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "drivers/cmodel/plan/tuning.h"
+
 namespace cmodel {
 namespace {
 
@@ -73,7 +75,7 @@ const ByChannel::Parts* ByChannel::find(uint64_t operands) const {
   std::lock_guard lock(making_);
   for (const Made& made : made_)
     if (made.operands == operands) return made.parts.get();
-  if (made_.size() == kMost) return nullptr;
+  if (made_.size() == kMostPlans) return nullptr;
   made_.push_back({operands, make(operands)});
   return made_.back().parts.get();
 }

@@ -30,7 +30,6 @@ class ByChannel {
     uint64_t operands;
     std::unique_ptr<const Parts> parts;
   };
-  static constexpr size_t kMost = 8;
   npu::Program program_;
   mutable std::mutex making_;
   mutable std::vector<Made> made_;

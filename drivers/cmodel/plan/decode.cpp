@@ -1,5 +1,6 @@
 #include "drivers/cmodel/plan/planner.h"
 
+#include "drivers/cmodel/plan/tuning.h"
 #include "support/program/op_info.h"
 
 namespace cmodel {
@@ -25,18 +26,61 @@ void Planner::cut() {
       each_argument(in_[i], [&](uint16_t id) { last_[id] = std::max(last_[id], plan_.segments[segment_of_[i]].end); });
 }
 
-int Planner::view(View::Kind kind, int number) {
+int Planner::view(View view) {
   for (size_t k = 0; k < plan_.views.size(); ++k)
-    if (plan_.views[k].kind == kind && plan_.views[k].number == number) return static_cast<int>(k);
+    if (plan_.views[k].kind == view.kind && plan_.views[k].number == view.number) return static_cast<int>(k);
   plan_.views.resize(plan_.views.size() + 1);  // push_back: GCC 13 warns of a write that does not happen
-  plan_.views.back() = {kind, static_cast<uint8_t>(number)};
+  plan_.views.back() = view;
   return static_cast<int>(plan_.views.size()) - 1;
 }
+
+namespace {
+
+// Instructions that are no kernel, and what they address.
+struct Special {
+  enum Addressed : uint8_t { kNoView, kByOperand, kByIndex, kByAcc };
+  uint8_t op;
+  Step step;
+  Addressed addressed = kNoView;
+};
+
+constexpr Special kSpecials[] = {
+    {NPU_OP_SEGMENT, Step::kNothing},
+    {NPU_OP_GET, Step::kNothing},
+    {NPU_OP_CONST, Step::kNothing},
+    {NPU_OP_PARAM, Step::kNothing},
+    {NPU_OP_SIZE, Step::kNothing},
+    {NPU_OP_ARG, Step::kNothing},
+    {NPU_OP_YIELD, Step::kNothing},
+    {NPU_OP_LOAD, Step::kLoad, Special::kByOperand},
+    {NPU_OP_LOAD_AT, Step::kLoadAt, Special::kByOperand},
+    {NPU_OP_STORE, Step::kStore, Special::kByOperand},
+    {NPU_OP_STORE_AT, Step::kStoreAt, Special::kByOperand},
+    {NPU_OP_INDEX, Step::kIndex, Special::kByIndex},
+    {NPU_OP_ACC, Step::kAcc, Special::kByAcc},
+    {NPU_OP_CHECK_INDEX, Step::kCheck},
+    {NPU_OP_CAST, Step::kCast},
+    {NPU_OP_BITCAST, Step::kBitcast},
+    {NPU_OP_FOLD, Step::kFold},
+    {NPU_OP_SCAN, Step::kScan},
+};
+
+View view_of(Special::Addressed addressed, uint32_t imm) {
+  switch (addressed) {
+    case Special::kByIndex:
+      return {View::kIndex, static_cast<uint8_t>(imm)};
+    case Special::kByAcc:
+      return {View::kAcc, 0};
+    default:
+      return {View::kOperand, static_cast<uint8_t>(imm)};
+  }
+}
+
+}  // namespace
 
 void Planner::decode(int i) {
   const npu_instr& in = in_[i];
   Op& op = plan_.ops[i];
-  Segment& segment = plan_.segments[segment_of_[i]];
   op.op = in.op;
   op.dtype = in.dtype;
   op.flags = in.flags;
@@ -47,69 +91,29 @@ void Planner::decode(int i) {
   op.b = in.b == NPU_NO_VALUE ? 0 : in.b;
   op.c = in.c == NPU_NO_VALUE ? 0 : in.c;
   op.used = static_cast<uint8_t>((in.a != NPU_NO_VALUE) | (in.b != NPU_NO_VALUE) << 1 | (in.c != NPU_NO_VALUE) << 2);
-  const int operand = static_cast<int>(in.imm);
-  switch (in.op) {
-    case NPU_OP_SEGMENT:
-    case NPU_OP_GET:
-      break;
-    case NPU_OP_CONST:
-    case NPU_OP_PARAM:
-    case NPU_OP_SIZE:
-      plan_.constants.push_back(i);
-      break;
-    case NPU_OP_ARG:
-      segment.arg[in.imm] = i;
-      break;
-    case NPU_OP_YIELD:
-      segment.yield[in.imm] = in.a;
-      break;
-    case NPU_OP_LOAD:
-      op.step = Step::kLoad;
-      op.view = static_cast<int16_t>(view(View::kOperand, operand));
-      break;
-    case NPU_OP_LOAD_AT:
-      op.step = Step::kLoadAt;
-      plan_.addresses = true;
-      op.view = static_cast<int16_t>(view(View::kOperand, operand));
-      break;
-    case NPU_OP_STORE:
-      op.step = Step::kStore;
-      op.view = static_cast<int16_t>(view(View::kOperand, operand));
-      break;
-    case NPU_OP_STORE_AT:
-      op.step = Step::kStoreAt;
-      op.view = static_cast<int16_t>(view(View::kOperand, operand));
-      plan_.stores_at = plan_.addresses = true;
-      break;
-    case NPU_OP_INDEX:
-      plan_.indexes = true;
-      op.step = Step::kIndex;
-      op.view = static_cast<int16_t>(view(View::kIndex, operand));
-      break;
-    case NPU_OP_ACC:
-      op.step = Step::kAcc;
-      op.view = static_cast<int16_t>(view(View::kAcc, 0));
-      break;
-    case NPU_OP_CHECK_INDEX:
-      op.step = Step::kCheck;
-      break;
-    case NPU_OP_CAST:
-      op.step = Step::kCast;
-      break;
-    case NPU_OP_BITCAST:
-      op.step = Step::kBitcast;
-      break;
-    case NPU_OP_FOLD:
-    case NPU_OP_SCAN:
-      op.step = in.op == NPU_OP_FOLD ? Step::kFold : Step::kScan;
-      segment.folds.push_back(make_fold(i));
-      break;
-    default: {
-      op.step = Step::kCompute;
-      const int type = in.op == NPU_OP_WHERE ? in.dtype : in_[in.a].dtype;
-      op.kernel = kernels().op[in.op][type_class(type)];
-    }
+  const auto special =
+      std::find_if(std::begin(kSpecials), std::end(kSpecials), [&](const Special& s) { return s.op == in.op; });
+  if (special == std::end(kSpecials)) {
+    op.step = Step::kCompute;
+    op.kernel = kernels().op[in.op][type_class(in.op == NPU_OP_WHERE ? in.dtype : in_[in.a].dtype)];
+    return;
   }
+  op.step = special->step;
+  if (special->addressed != Special::kNoView) op.view = static_cast<int16_t>(view(view_of(special->addressed, in.imm)));
+  note(i);
+}
+
+// What the plan and the segment keep of the instruction.
+void Planner::note(int i) {
+  const npu_instr& in = in_[i];
+  Segment& segment = plan_.segments[segment_of_[i]];
+  if (is_constant(in.op)) plan_.constants.push_back(i);
+  plan_.indexes |= in.op == NPU_OP_INDEX;
+  plan_.stores_at |= in.op == NPU_OP_STORE_AT;
+  plan_.addresses |= in.op == NPU_OP_STORE_AT || in.op == NPU_OP_LOAD_AT;
+  if (in.op == NPU_OP_ARG) segment.arg[in.imm] = i;
+  if (in.op == NPU_OP_YIELD) segment.yield[in.imm] = in.a;
+  if (in.op == NPU_OP_FOLD || in.op == NPU_OP_SCAN) segment.folds.push_back(make_fold(i));
 }
 
 FoldPlan Planner::make_fold(int i) const {
@@ -142,36 +146,35 @@ void Planner::find_row_values(Segment& segment) {
       const bool foreign = segment_of_[id] != self || in_[id].op == NPU_OP_GET;
       if (!foreign) return;
       segment.row_values_computed &=
-          (plan_.ops[i].step == Step::kCompute || group_of_[i] != kNone) && in_[i].mask == NPU_NO_VALUE;
+          (plan_.ops[i].step == Step::kCompute || loop_of_[i] != kNone) && in_[i].mask == NPU_NO_VALUE;
       if (std::find(segment.row_values.begin(), segment.row_values.end(), id) == segment.row_values.end())
         segment.row_values.push_back(id);
     });
 }
 
 // Members of a compiled loop are computed where its last one stands.
-void Planner::place_groups() {
-  for (size_t g = 0; g < plan_.groups.size(); ++g) {
-    const Group& group = plan_.groups[g];
-    for (int i : group.members) {
+void Planner::place_loops() {
+  for (size_t g = 0; g < plan_.loops.size(); ++g) {
+    const CompiledLoop& loop = plan_.loops[g];
+    for (int i : loop.members) {
       plan_.ops[i].step = Step::kNothing;
-      group_of_[i] = static_cast<int>(g);
+      loop_of_[i] = static_cast<int>(g);
     }
-    // In registers an instruction costs a fraction of a pass over the first cache.
-    for (int i : group.members) plan_.each_cost -= cost_of(in_[i]) * 3 / 4;
-    plan_.ops[group.at()].step = Step::kGroup;
-    plan_.ops[group.at()].d = static_cast<uint16_t>(g);
-    for (int i : group.inputs) last_[i] = std::max(last_[i], group.at());
+    for (int i : loop.members) plan_.each_cost -= cost_of(in_[i]) * (kLoopShare - 1) / kLoopShare;
+    plan_.ops[loop.at()].step = Step::kLoop;
+    plan_.ops[loop.at()].d = static_cast<uint16_t>(g);
+    for (int i : loop.inputs) last_[i] = std::max(last_[i], loop.at());
     // What a fold's loop has added up stands in a slot of the fold's own until the segment is through.
-    for (int i : group.folds) {
+    for (int i : loop.folds) {
       plan_.ops[i].step = Step::kNothing;
       plan_.ops[i].slot = static_cast<int16_t>(plan_.slots++);
     }
   }
-  if (plan_.groups.empty()) return;
+  if (plan_.loops.empty()) return;
   std::vector<int> uses(in_.size()), others(in_.size()), stores(in_.size());
   for (size_t i = 0; i < in_.size(); ++i)
     each_argument(in_[i], [&](uint16_t id) {
-      const bool loop = group_of_[i] != kNone || (in_[i].op == NPU_OP_FOLD && plan_.ops[i].step == Step::kNothing);
+      const bool loop = loop_of_[i] != kNone || (in_[i].op == NPU_OP_FOLD && plan_.ops[i].step == Step::kNothing);
       ++uses[id];
       if (!loop) ++others[id];
       if (in_[i].op == NPU_OP_STORE && in_[i].a == id) ++stores[id];
@@ -180,8 +183,8 @@ void Planner::place_groups() {
     // What a row segment loads is read by other segments, which see one value per row.
     const bool plain = in_[i].op == NPU_OP_LOAD && in_[i].dtype == NPU_F32 && in_[i].mask == NPU_NO_VALUE &&
                        plan_.segments[segment_of_[i]].kind == NPU_SEGMENT_EACH;
-    plan_.ops[i].in_loops = plain && others[i] == 0;
-    plan_.ops[i].only_stored = group_of_[i] != kNone && uses[i] == 1 && stores[i] == 1;
+    if (plain && others[i] == 0) plan_.ops[i].set(Trait::kOnlyLooped);
+    if (loop_of_[i] != kNone && uses[i] == 1 && stores[i] == 1) plan_.ops[i].set(Trait::kOnlyStored);
   }
 }
 

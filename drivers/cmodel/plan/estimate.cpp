@@ -1,39 +1,50 @@
+// What is known of a job before it runs: values that are the same for all of it, and about how long it will take.
 #include <algorithm>
 
-#include "drivers/cmodel/interpreter/interpreter.h"
+#include "drivers/cmodel/plan/plan.h"
+#include "drivers/cmodel/plan/tuning.h"
+#include "support/cost/products.h"
 
 namespace cmodel {
 
+int find_fixed(const Job& job, bool* fixed) {
+  const Plan& plan = *job.program->plan;
+  std::fill_n(fixed, plan.ops.size(), false);
+  for (int i : plan.constants) fixed[i] = true;
+  int cost = 0;
+  for (int i : plan.invariants) {
+    const Op& op = plan.ops[i];
+    bool same = op.step != Step::kLoad || is_one_value(job.command, job.operands[op.imm]);
+    const uint16_t ids[3] = {op.a, op.b, op.c};
+    for (int k = 0; k < 3; ++k) same &= !(op.used >> k & 1) || fixed[ids[k]];
+    fixed[i] = same;
+    if (same) cost += op.cost;
+  }
+  return cost;
+}
+
 int64_t estimate_ns(const Job& job) {
   const npu_command& command = job.command;
-  int64_t points = 1;
-  for (int d = 0; d < command.rank; ++d) points *= command.size[d];
+  const int64_t points = points_of(command);
   const int64_t program_cost = job.program ? job.program->plan->each_cost : 0;  // picoseconds per point
-  constexpr int64_t kCommand = 100;                                             // ns for the smallest command
-  constexpr int64_t kLong = 5000;  // where a better estimate is worth its time
   switch (command.kind) {
     case NPU_MATMUL:
-      // 30 multiply-adds per ns is what one core does in F32; a product has two flops for each.
-      return kCommand + points * std::max<int64_t>(command.u.matmul.k, 1) / 30 + points * program_cost / 1000;
-    case NPU_CONV: {
-      const npu_conv& conv = command.u.conv;
-      int64_t work = conv.batch * conv.out_channels * (conv.in_channels / std::max<int64_t>(conv.groups, 1));
-      for (uint32_t d = 0; d < conv.spatial_rank; ++d) work *= conv.out_size[d] * conv.kernel[d];
-      return 1000 + work / 20 + points * program_cost / 1000;
-    }
+      return kCommandNs + std::max(npu::multiply_adds(command), points) / kProductsPerNs + points * program_cost / 1000;
+    case NPU_CONV:
+      return kConvNs + npu::multiply_adds(command) / kConvProductsPerNs + points * program_cost / 1000;
     case NPU_SORT: {
       int64_t steps = 1;
       for (int64_t n = command.rank ? command.size[command.rank - 1] : 1; n > 1; n /= 2) ++steps;
-      return kCommand + points * steps;
+      return kCommandNs + points * steps;
     }
     case NPU_COPY:
-      return kCommand + points / 3;
+      return kCommandNs + points / kCopiedPerNs;
     default: {
-      const int64_t estimate = kCommand + points * std::max<int64_t>(program_cost, 300) / 1000;
-      if (estimate < kLong || !job.program || job.program->plan->invariants.empty()) return estimate;
+      const int64_t estimate = kCommandNs + points * std::max(program_cost, kLeastPoint) / 1000;
+      if (estimate < kLongNs || !job.program || job.program->plan->invariants.empty()) return estimate;
       bool fixed[NPU_MAX_INSTRS];
       const int64_t rest = program_cost - find_fixed(job, fixed);
-      return kCommand + points * std::max<int64_t>(rest, 300) / 1000;
+      return kCommandNs + points * std::max(rest, kLeastPoint) / 1000;
     }
   }
 }

@@ -16,7 +16,7 @@ void Planner::fuse_pairs(const Segment& segment, const std::vector<int>& uses) {
       Op& inner = plan_.ops[from];
       const int row = row_of(inner.op);
       if (from < segment.begin || uses[from] != 1 || inner.step != Step::kCompute || inner.dtype != NPU_F32 ||
-          row == kNone || inner.fused)
+          row == kNone || inner.is(Trait::kFused))
         continue;
       Kernel kernel = nullptr;
       uint16_t other = 0;
@@ -34,7 +34,7 @@ void Planner::fuse_pairs(const Segment& segment, const std::vector<int>& uses) {
       op.a = inner.a;
       op.b = inner.b;
       op.c = other;
-      op.fused = true;
+      op.set(Trait::kFused);
       for (int id : {inner.a, inner.b}) last_[id] = std::max(last_[id], i);
       inner.step = Step::kNothing;
       break;
@@ -52,8 +52,8 @@ void Planner::fuse_gelu(const Segment& segment, const std::vector<int>& uses) {
       continue;
     Op &erf = plan_.ops[op.b], &half = plan_.ops[op.c];
     if (op.b < segment.begin || op.c < segment.begin || erf.kernel != k.erf_mul || half.step != Step::kCompute ||
-        half.op != NPU_OP_MUL || half.fused || half.dtype != NPU_F32 || half.a != erf.a || uses[op.b] != 1 ||
-        uses[op.c] != 1 || in_[erf.b].op != NPU_OP_CONST || in_[half.b].op != NPU_OP_CONST)
+        half.op != NPU_OP_MUL || half.is(Trait::kFused) || half.dtype != NPU_F32 || half.a != erf.a ||
+        uses[op.b] != 1 || uses[op.c] != 1 || in_[erf.b].op != NPU_OP_CONST || in_[half.b].op != NPU_OP_CONST)
       continue;
     erf.step = half.step = Step::kNothing;
     op.kernel = k.gelu;

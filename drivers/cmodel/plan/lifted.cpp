@@ -2,8 +2,7 @@
 
 #include <bit>
 
-#include "drivers/cmodel/engine/one_instruction.h"
-#include "drivers/cmodel/plan/groups.h"
+#include "drivers/cmodel/plan/loops.h"
 #include "drivers/cmodel/plan/planner.h"
 
 namespace cmodel {
@@ -13,8 +12,8 @@ std::shared_ptr<const Lifted> Lifted::find(const std::vector<npu_instr>& in, con
   std::vector<bool> varies(in.size()), written(NPU_MAX_OPERANDS), member(in.size());
   for (const npu_instr& i : in)
     if (i.op == NPU_OP_STORE || i.op == NPU_OP_STORE_AT) written[i.imm] = true;
-  for (const Group& group : plan.groups)
-    for (int i : group.members) member[static_cast<size_t>(i)] = true;
+  for (const CompiledLoop& loop : plan.loops)
+    for (int i : loop.members) member[static_cast<size_t>(i)] = true;
   std::vector<uint64_t> operands(in.size());
   auto lifted = std::make_shared<Lifted>();
   for (size_t i = 0; i < in.size(); ++i) {
@@ -29,7 +28,7 @@ std::shared_ptr<const Lifted> Lifted::find(const std::vector<npu_instr>& in, con
       operands[i] |= operands[id];
     }
     if (varies[i] || !member[i]) continue;
-    lifted->members_.push_back({static_cast<int>(i), cost_of(in[i]) / 4, operands[i]});
+    lifted->members_.push_back({static_cast<int>(i), cost_of(in[i]) / kLoopShare, operands[i]});
     lifted->operands_ |= operands[i];
   }
   if (lifted->members_.empty()) return nullptr;
@@ -39,21 +38,19 @@ std::shared_ptr<const Lifted> Lifted::find(const std::vector<npu_instr>& in, con
 }
 
 const Program* Lifted::plan_for(const Job& job) const {
-  constexpr int64_t kOnce = 60'000;  // picoseconds that an instruction takes, if only for one point
   uint64_t same = 0;
   for (uint64_t left = operands_; left != 0; left &= left - 1) {
     const int k = std::countr_zero(left);
     if (is_one_value(job.command, job.operands[k])) same |= uint64_t{1} << k;
   }
-  int64_t points = 1, cost = 0, count = 0;
+  int64_t cost = 0, count = 0;
   for (const Member& member : members_) {
     if ((member.operands & ~same) != 0) continue;
     cost += member.cost;
     ++count;
   }
   if (count == 0) return nullptr;
-  for (int d = 0; d < job.command.rank; ++d) points *= job.command.size[d];
-  if (points * cost < count * kOnce) return nullptr;
+  if (points_of(job.command) * cost < count * kLiftedOnce) return nullptr;
   const auto look = [&](size_t count) -> const Made* {
     for (size_t k = 0; k < count; ++k)
       if (made_[k].operands == same) return &made_[k];
@@ -64,7 +61,7 @@ const Program* Lifted::plan_for(const Job& job) const {
     std::lock_guard lock(making_);
     const size_t used = count_.load(std::memory_order_relaxed);
     made = look(used);
-    if (!made && used < kMost) {
+    if (!made && used < kMostPlans) {
       made_[used] = {same, make(same)};
       count_.store(used + 1, std::memory_order_release);
       made = &made_[used];
@@ -77,8 +74,8 @@ std::unique_ptr<const Program> Lifted::make(uint64_t operands) const {
   std::vector<bool> outside(in_.size());
   for (const Member& member : members_) outside[static_cast<size_t>(member.at)] = (member.operands & ~operands) == 0;
   auto plan = std::make_shared<Plan>();
-  plan->groups = find_groups(in_, outside);
-  if (plan->groups.empty()) return nullptr;
+  plan->loops = find_loops(in_, outside);
+  if (plan->loops.empty()) return nullptr;
   Planner(in_, consts_, *plan).run();
   return std::make_unique<const Program>(Program{npu::Program{}, std::move(plan)});
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "drivers/cmodel/plan/plan.h"
+#include "drivers/cmodel/plan/tuning.h"
 
 namespace cmodel {
 
@@ -28,7 +29,6 @@ class Lifted {
     uint64_t operands;
     std::unique_ptr<const Program> program;  // null: loops without them do not exist
   };
-  static constexpr size_t kMost = 8;  // plans: one for each set of operands
   std::unique_ptr<const Program> make(uint64_t operands) const;
 
   std::vector<npu_instr> in_;
@@ -36,7 +36,7 @@ class Lifted {
   std::vector<Member> members_;
   uint64_t operands_ = 0;  // all of the members'
   mutable std::mutex making_;
-  mutable Made made_[kMost];
+  mutable Made made_[kMostPlans];
   mutable std::atomic<size_t> count_{0};
 };
 

@@ -7,7 +7,7 @@ void Planner::find_last_loads() {
     if (in_[i].op != NPU_OP_LOAD) continue;
     const auto same = [&](const npu_instr& in) { return in.op == NPU_OP_LOAD && in.imm == in_[i].imm; };
     const auto at = in_.begin() + static_cast<std::ptrdiff_t>(i);
-    plan_.ops[i].last_load = std::any_of(in_.begin(), at, same) && std::none_of(at + 1, in_.end(), same);
+    if (std::any_of(in_.begin(), at, same) && std::none_of(at + 1, in_.end(), same)) plan_.ops[i].set(Trait::kLastLoad);
   }
 }
 
@@ -30,8 +30,8 @@ void Planner::find_row_operand() {
       continue;
     plan_.row_operand = static_cast<int>(operand);
     plan_.row_view = plan_.ops[stores[0]].view;
-    plan_.ops[stores[0]].row_buffer = true;
-    for (int i : loads) plan_.ops[i].row_buffer = true;
+    plan_.ops[stores[0]].set(Trait::kRowBuffer);
+    for (int i : loads) plan_.ops[i].set(Trait::kRowBuffer);
     return;
   }
 }
@@ -49,9 +49,9 @@ void Planner::find_addresses(const Segment& segment) {
         only &= (in.op == NPU_OP_LOAD_AT && in.mask != i) || (in.op == NPU_OP_STORE_AT && in.a != i && in.mask != i);
       });
     }
-    op.address = only;
-    if (only)
-      for (int id : {op.a, op.b}) last_[id] = std::max(last_[id], last_[i]);
+    if (!only) continue;
+    op.set(Trait::kAddress);
+    for (int id : {op.a, op.b}) last_[id] = std::max(last_[id], last_[i]);
   }
 }
 
@@ -71,7 +71,7 @@ void Planner::find_hazards(Segment& segment) {
     Op& value = plan_.ops[in.a];
     const int from = defined_at(in.a);
     const bool writes_out = value.step == Step::kCompute || value.step == Step::kNormalize ||
-                            value.step == Step::kLoadAt || group_of_[in.a] != kNone;
+                            value.step == Step::kLoadAt || loop_of_[in.a] != kNone;
     bool quiet = writes_out && value.store == kNone;
     uint64_t loaded = 0;
     for (int k = from + 1; k < i && quiet; ++k) {
@@ -116,7 +116,7 @@ void Planner::assign_slots(const Segment& segment) {
   for (int at = segment.begin; at < segment.end; ++at) {
     const Step step = plan_.ops[at].step;
     self[0] = at;
-    const std::vector<int>& defined = step == Step::kGroup ? plan_.groups[plan_.ops[at].d].outputs : self;
+    const std::vector<int>& defined = step == Step::kLoop ? plan_.loops[plan_.ops[at].d].outputs : self;
     const bool wants = defines(at) && step != Step::kNothing && step != Step::kFold;
     for (int i : defined) {
       if (!wants) break;

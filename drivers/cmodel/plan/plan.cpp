@@ -4,9 +4,10 @@
 
 #include "drivers/cmodel/job/job.h"
 #include "drivers/cmodel/plan/channels.h"
-#include "drivers/cmodel/plan/groups.h"
 #include "drivers/cmodel/plan/lifted.h"
+#include "drivers/cmodel/plan/loops.h"
 #include "drivers/cmodel/plan/planner.h"
+#include "drivers/cmodel/plan/tuning.h"
 
 namespace cmodel {
 
@@ -14,14 +15,14 @@ void Planner::run() {
   plan_.ops.resize(in_.size());
   last_.assign(in_.size(), 0);
   segment_of_.assign(in_.size(), 0);
-  group_of_.assign(in_.size(), kNone);
+  loop_of_.assign(in_.size(), kNone);
   cut();
   for (size_t i = 0; i < in_.size(); ++i) decode(static_cast<int>(i));
-  place_groups();
+  place_loops();
   for (Segment& segment : plan_.segments) {
     find_row_values(segment);
     if (segment.kind == NPU_SEGMENT_EACH) {
-      if (!has_group(segment)) fuse(segment);
+      if (!has_loop(segment)) fuse(segment);
       find_addresses(segment);
       pair_philox(segment);
       find_hazards(segment);
@@ -33,8 +34,8 @@ void Planner::run() {
   }
   find_last_loads();
   find_row_operand();
-  find_direct();
-  if (plan_.segments.size() == 1 && plan_.direct.kind == Direct::kNot) find_invariants();
+  find_one_instruction();
+  if (plan_.segments.size() == 1 && plan_.one_instruction.kind == OneInstruction::kNot) find_invariants();
   for (size_t i = in_.size(), next = i; i-- > 0;) {
     plan_.ops[i].next = static_cast<uint16_t>(next);
     if (plan_.ops[i].step != Step::kNothing) next = i;
@@ -44,15 +45,14 @@ void Planner::run() {
 // Passes over a tile.
 static int passes(const Plan& plan) {
   return static_cast<int>(std::count_if(plan.ops.begin(), plan.ops.end(), [](const Op& op) {
-    return op.step == Step::kCompute || op.step == Step::kNormalize || op.step == Step::kGroup ||
-           op.step == Step::kFold;
+    return op.step == Step::kCompute || op.step == Step::kNormalize || op.step == Step::kLoop || op.step == Step::kFold;
   }));
 }
 
 // What a norm takes per row (rsqrt of a variance) is cheap outside a loop and costly in it.
 static bool takes_roots(const std::vector<npu_instr>& in, const Plan& plan) {
-  return std::any_of(plan.groups.begin(), plan.groups.end(), [&](const Group& group) {
-    return std::any_of(group.members.begin(), group.members.end(), [&](int i) {
+  return std::any_of(plan.loops.begin(), plan.loops.end(), [&](const CompiledLoop& loop) {
+    return std::any_of(loop.members.begin(), loop.members.end(), [&](int i) {
       return in[i].op == NPU_OP_RSQRT || in[i].op == NPU_OP_SQRT || in[i].op == NPU_OP_DIV;
     });
   });
@@ -64,14 +64,14 @@ static std::shared_ptr<Plan> best_plan(const npu::Program& program) {
   Planner(instrs, program.consts, *plan).run();
   const std::vector<npu_instr> ordered = sinks_last(instrs);
   auto compiled = std::make_shared<Plan>();
-  compiled->groups = find_groups(ordered);
-  if (compiled->groups.empty()) return plan;
+  compiled->loops = find_loops(ordered);
+  if (compiled->loops.empty()) return plan;
   Planner(ordered, program.consts, *compiled).run();
   compiled->lifted = Lifted::find(ordered, *compiled);
   const int before = passes(*plan), gain = before - passes(*compiled);
   const bool norm =
       std::any_of(plan->ops.begin(), plan->ops.end(), [](const Op& op) { return op.step == Step::kNormalize; });
-  if (before > 1 && gain > (norm ? 4 : 0)) return compiled;
+  if (before > 1 && gain > (norm ? kNormPasses : 0)) return compiled;
   plan->dense_loops = before > 1 && gain > 0 && !takes_roots(ordered, *compiled);
   // bf16 and f16 have to be converted anyway, which a loop does on the way.
   plan->narrow = std::make_shared<const Program>(Program{npu::Program{}, std::move(compiled)});

@@ -28,7 +28,7 @@ enum class Step : uint8_t {
   kCheck,
   kCompute,    // a kernel of up to three arguments
   kNormalize,  // ((a - b) * c) * d + e
-  kGroup,      // a compiled loop: Plan::groups[d]
+  kLoop,       // a compiled loop: Plan::loops[d]
   kPhilox,     // two words of one counter: this instruction's and that of instruction d
   kCast,
   kBitcast,
@@ -37,23 +37,28 @@ enum class Step : uint8_t {
   kAcc,
 };
 
+// What else holds for an instruction.
+enum class Trait : uint8_t {
+  kFused,       // the kernel computes an argument of the instruction too
+  kAddress,     // a sum that only load_at and store_at read, as their offset
+  kOnlyLooped,  // nothing but compiled loops reads this load, so that they can convert it
+  kOnlyStored,  // nothing but one store reads this value of a compiled loop
+  kLastLoad,    // of several loads of its operand: this row's data is not needed any more
+  kRowBuffer,   // Plan::row_operand as it is between two segments
+};
+
 struct Op {
   Step step = Step::kNothing;
   uint8_t op = 0;
   uint8_t dtype = 0;  // of the value defined
   uint8_t flags = 0;
-  uint8_t used = 0;          // bits of the arguments that the kernel reads
-  bool fused = false;        // the kernel computes an argument of the instruction too
-  bool address = false;      // a sum that only load_at and store_at read, as their offset
-  bool in_loops = false;     // nothing but compiled loops reads this load, so that they can convert it
-  bool only_stored = false;  // nothing but one store reads this value of a compiled loop
-  bool last_load = false;    // of several loads of its operand: this row's data is not needed any more
-  bool row_buffer = false;   // Plan::row_operand as it is between two segments
+  uint8_t used = 0;    // bits of the arguments that the kernel reads
+  uint8_t traits = 0;  // bits: Trait
   int16_t slot = kNone;
   int16_t view = kNone;   // number in Plan::views: where the operand (or the coordinate) lies
   int16_t store = kNone;  // the store that can take this value straight from the kernel
   uint16_t a = 0, b = 0, c = 0, mask = NPU_NO_VALUE;
-  uint16_t d = 0, e = 0;  // kNormalize, kPhilox, kGroup
+  uint16_t d = 0, e = 0;  // kNormalize, kPhilox, kLoop
   uint16_t next = 0;      // the next instruction that is more than kNothing, or the end
   uint32_t imm = 0;
   // Operands, by bit: a load may hand out a pointer into memory, and a kernel write straight to the memory of `store`,
@@ -62,6 +67,9 @@ struct Op {
   uint64_t loaded_meanwhile = 0;  // between the kernel and its store
   int cost = 0;                   // of an invariant: its part of Plan::each_cost
   Kernel kernel = nullptr;
+
+  bool is(Trait trait) const { return traits >> static_cast<int>(trait) & 1; }
+  void set(Trait trait) { traits |= static_cast<uint8_t>(1 << static_cast<int>(trait)); }
 };
 
 // Something that is addressed by the point of the index space: an operand, a coordinate, or the accumulator of an
@@ -94,13 +102,13 @@ struct Segment {
 
 // A program of one instruction: store(op(x, y, z)), each argument an operand, a constant, a parameter or the
 // accumulator of an epilogue.
-struct Direct {
+struct OneInstruction {
   enum Kind : uint8_t { kNot, kCompute, kMove } kind = kNot;
   uint8_t args = 0;
   uint8_t store_operand = 0;
   uint8_t op = 0;
   uint8_t arg_dtype = 0, value_dtype = 0;
-  struct Arg {
+  struct Argument {
     enum Kind : uint8_t { kOperand, kConst, kParam, kAcc } kind;
     uint8_t number, dtype;
   } arg[3] = {};
@@ -115,7 +123,7 @@ struct Plan {
   std::vector<int> constants;  // values that are the same for the whole command: const, param, size
   // Values that are the same for the whole command if certain operands are one value, as a learning rate is.
   std::vector<int> invariants;
-  std::vector<Group> groups;
+  std::vector<CompiledLoop> loops;
   // An operand that holds values of one segment for a later one, which overwrites them: a buffer of a row will do.
   int row_operand = kNone, row_view = kNone;
   int slots = 0;
@@ -123,7 +131,7 @@ struct Plan {
   bool indexes = false;    // some value is a coordinate
   bool addresses = false;  // some address is computed
   int each_cost = 0;       // picoseconds per point, roughly
-  Direct direct;
+  OneInstruction one_instruction;
   std::vector<uint64_t> consts;
   // The same program with compiled loops, for commands with bf16 or f16 operands; null: this plan serves them as well.
   std::shared_ptr<const Program> narrow;
@@ -131,6 +139,10 @@ struct Plan {
   std::shared_ptr<const Lifted> lifted;         // null: there is nothing to lift
   std::shared_ptr<const ByChannel> by_channel;  // of epilogues
 };
+
+// Which values are the same for the whole job: sets fixed[] for every instruction. Returns what they would cost per
+// point, in picoseconds.
+int find_fixed(const Job& job, bool* fixed);
 
 // The job itself, or one with the plan for its types and for its operands of one value in `own`.
 const Job& with_plan(const Job& job, Job& own);

@@ -24,9 +24,10 @@ class Planner {
   // plan/decode.cpp: segments, instructions, folds, and where values that cross a segment come from.
   void cut();
   void decode(int i);
-  int view(View::Kind kind, int number);
+  void note(int i);
+  int view(View view);
   FoldPlan make_fold(int i) const;
-  void place_groups();
+  void place_loops();
   void find_row_values(Segment& segment);
 
   // plan/fuse.cpp: neighbours that one kernel computes together.
@@ -46,15 +47,15 @@ class Planner {
 
   // plan/special.cpp: programs that are simpler than they look.
   void find_plain_fold(Segment& segment) const;
-  void find_direct();
+  void find_one_instruction();
   void find_invariants();
 
   bool defines(int i) const { return in_[i].dtype != NPU_DTYPE_NONE; }
-  bool has_group(const Segment& segment) const {
-    return std::any_of(plan_.groups.begin(), plan_.groups.end(),
-                       [&](const Group& group) { return group.at() >= segment.begin && group.at() < segment.end; });
+  bool has_loop(const Segment& segment) const {
+    return std::any_of(plan_.loops.begin(), plan_.loops.end(),
+                       [&](const CompiledLoop& loop) { return loop.at() >= segment.begin && loop.at() < segment.end; });
   }
-  int defined_at(int i) const { return group_of_[i] == kNone ? i : plan_.groups[group_of_[i]].at(); }
+  int defined_at(int i) const { return loop_of_[i] == kNone ? i : plan_.loops[loop_of_[i]].at(); }
   static bool is_constant(int op) { return op == NPU_OP_CONST || op == NPU_OP_PARAM || op == NPU_OP_SIZE; }
 
   template <class F>
@@ -67,7 +68,7 @@ class Planner {
   Plan& plan_;
   std::vector<int> last_;        // by instruction: where its value is read last
   std::vector<int> segment_of_;  // by instruction
-  std::vector<int> group_of_;    // by instruction: the compiled loop that computes it, or kNone
+  std::vector<int> loop_of_;     // by instruction: the compiled loop that computes it, or kNone
   std::vector<int> free_slots_;
 };
 

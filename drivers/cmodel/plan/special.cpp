@@ -19,47 +19,47 @@ void Planner::find_plain_fold(Segment& segment) const {
   segment.plain_load = in.a;
 }
 
-void Planner::find_direct() {
+void Planner::find_one_instruction() {
   if (plan_.segments.size() != 1 || plan_.segments[0].kind != NPU_SEGMENT_EACH || in_.size() > 12) return;
   const npu_instr& store = in_.back();
   if (store.op != NPU_OP_STORE || store.mask != NPU_NO_VALUE) return;
-  Direct direct;
-  direct.store_operand = static_cast<uint8_t>(store.imm);
+  OneInstruction one;
+  one.store_operand = static_cast<uint8_t>(store.imm);
   const npu_instr& value = in_[store.a];
-  direct.value_dtype = value.dtype;
+  one.value_dtype = value.dtype;
   auto argument = [&](uint16_t id) {
     const npu_instr& in = in_[id];
-    Direct::Arg arg{Direct::Arg::kOperand, static_cast<uint8_t>(in.imm), in.dtype};
+    OneInstruction::Argument arg{OneInstruction::Argument::kOperand, static_cast<uint8_t>(in.imm), in.dtype};
     if (in.op == NPU_OP_CONST)
-      arg.kind = Direct::Arg::kConst;
+      arg.kind = OneInstruction::Argument::kConst;
     else if (in.op == NPU_OP_PARAM)
-      arg.kind = Direct::Arg::kParam;
+      arg.kind = OneInstruction::Argument::kParam;
     else if (in.op == NPU_OP_ACC)
-      arg.kind = Direct::Arg::kAcc;
+      arg.kind = OneInstruction::Argument::kAcc;
     else if (in.op != NPU_OP_LOAD || in.mask != NPU_NO_VALUE)
       return false;
-    direct.arg[direct.args++] = arg;
+    one.arg[one.args++] = arg;
     return true;
   };
   if (value.op == NPU_OP_LOAD || value.op == NPU_OP_CONST || value.op == NPU_OP_PARAM || value.op == NPU_OP_ACC) {
     if (!argument(store.a)) return;
-    direct.kind = Direct::kMove;
+    one.kind = OneInstruction::kMove;
   } else {
     const Op& op = plan_.ops[store.a];
     if (op.step != Step::kCompute || op.op == NPU_OP_PHILOX || store.a != in_.size() - 2) return;
     const uint16_t ids[] = {op.a, op.b, op.c};
     for (int k = 0; k < 3; ++k)
       if ((op.used >> k & 1) && !argument(ids[k])) return;
-    direct.kind = Direct::kCompute;
-    direct.kernel = op.kernel;
-    direct.op = op.fused ? uint8_t{NPU_OP_SEGMENT} : value.op;  // no fused kernel reads bf16 or f16
-    direct.arg_dtype = in_[op.a].dtype;
+    one.kind = OneInstruction::kCompute;
+    one.kernel = op.kernel;
+    one.op = op.is(Trait::kFused) ? uint8_t{NPU_OP_SEGMENT} : value.op;  // no fused kernel reads bf16 or f16
+    one.arg_dtype = in_[op.a].dtype;
   }
   // Other instructions than these would be lost; what a fused kernel computes is none.
   for (size_t i = 1; i + 1 < in_.size(); ++i)
     if (i != store.a && plan_.ops[i].step != Step::kNothing && in_[i].op != NPU_OP_LOAD && in_[i].op != NPU_OP_ACC)
       return;
-  plan_.direct = direct;
+  plan_.one_instruction = one;
 }
 
 // What depends on nothing but constants and unmasked loads of operands that the program does not write.
@@ -77,7 +77,7 @@ void Planner::find_invariants() {
       fixed[i] = true;
     } else if (same && (step == Step::kCompute || step == Step::kCast ||
                         (step == Step::kLoad && in.mask == NPU_NO_VALUE && !written[in.imm]))) {
-      if (plan_.ops[i].fused) continue;
+      if (plan_.ops[i].is(Trait::kFused)) continue;
       fixed[i] = true;
       pays |= step != Step::kLoad;
       plan_.ops[i].cost = cost_of(in);

@@ -36,9 +36,7 @@ void event_destroy(npu_event* event) {
 }
 
 npu_status event_record(npu_event* event, npu_stream* stream) {
-  if (!event || !stream) return null_event();
-  if (event->device->instance != stream->device->instance)
-    return error(NPU_ERROR_INVALID, "expected an event and a stream of one driver instance, got two instances");
+  if (const npu_status status = check_event_on(event, stream); status != NPU_OK) return status;
   std::shared_ptr<npu_stream> where;
   std::shared_ptr<Stamp> stamp;
   uint64_t seq = 0;
@@ -71,9 +69,7 @@ npu_status event_record(npu_event* event, npu_stream* stream) {
 }
 
 npu_status stream_wait_event(npu_stream* stream, npu_event* event) {
-  if (!event || !stream) return null_event();
-  if (event->device->instance != stream->device->instance)
-    return error(NPU_ERROR_INVALID, "expected an event and a stream of one driver instance, got two instances");
+  if (const npu_status status = check_event_on(event, stream); status != NPU_OK) return status;
   if (stream->device->instance->timing) [[unlikely]] {
     std::scoped_lock both(stream->submit, event->mutex);
     stream->predicted_ns = std::max(stream->predicted_ns, static_cast<double>(event->time));

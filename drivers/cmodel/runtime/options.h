@@ -4,14 +4,9 @@
 #include <string>
 #include <vector>
 
-namespace cmodel {
+#include "drivers/cmodel/memory/region_options.h"
 
-// A memory of every device. Device i sees it at `base` + (i << kDeviceShift).
-struct RegionOptions {
-  std::string name;
-  uint64_t base = 0;
-  uint64_t size = 0;
-};
+namespace cmodel {
 
 constexpr int kDeviceShift = 44;
 // Not a canonical x86 or Arm address: a host that dereferences a device address faults at once.

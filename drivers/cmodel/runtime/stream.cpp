@@ -5,7 +5,7 @@
 #include <system_error>
 
 #include "drivers/cmodel/runtime/device.h"
-#include "drivers/cmodel/runtime/execute.h"
+#include "drivers/cmodel/runtime/run_job.h"
 #include "drivers/cmodel/threads/pool.h"
 #include "support/driver/after_fork.h"
 
@@ -90,7 +90,7 @@ bool npu_stream::consume_one() {
   switch (record->type) {
     case Record::kCommand: {
       auto* r = static_cast<CommandRecord*>(record);
-      if (!dropped(*r)) execute(*this, r->job);
+      if (!dropped(*r)) run_job(*this, r->job);
       r->~CommandRecord();
       break;
     }
@@ -168,7 +168,7 @@ void npu_stream::stop_worker() {
   std::lock_guard<std::mutex> lock(submit);
   if (!worker_.joinable()) return;
   if (owner_pid_ != getpid()) {
-    cmodel::abandon(worker_);
+    npu::driver::abandon(worker_);
     return;
   }
   stop_.store(true, std::memory_order_release);

@@ -16,6 +16,12 @@
 
 // When a timing event was reached.
 namespace cmodel {
+
+using npu::driver::EventCount;
+using npu::driver::now_ns;
+using npu::driver::Patience;
+using npu::driver::Record;
+using npu::driver::Ring;
 using Stamp = std::atomic<int64_t>;
 
 // The records. Each is constructed in the ring and destroyed by the consumer.

@@ -6,7 +6,7 @@
 #include "drivers/cmodel/choose/choice.h"
 #include "drivers/cmodel/runtime/choices.h"
 #include "drivers/cmodel/runtime/device.h"
-#include "drivers/cmodel/runtime/execute.h"
+#include "drivers/cmodel/runtime/run_job.h"
 #include "support/reference/reference.h"
 
 namespace cmodel {
@@ -211,7 +211,7 @@ npu_status submit(npu_stream* stream, const npu_command* command) {
     stream->predicted_ns += timing->add(c.label, work);
   if (cost > device->options.inline_ns || !stream->idle()) return enqueue(*stream, c, job);
   stream->begin_inline();
-  execute(*stream, job);
+  run_job(*stream, job);
   stream->end_inline();
   return NPU_OK;
 }

@@ -2,15 +2,13 @@
 #include <cstring>
 
 #include "drivers/cmodel/runtime/device.h"
-#include "drivers/cmodel/runtime/execute.h"
-#include "support/driver/address_text.h"
+#include "drivers/cmodel/runtime/run_job.h"
 
 namespace cmodel {
 namespace {
 
 constexpr uint64_t kStage = 16 << 10;  // so much of pageable host memory is kept in the queue instead of waiting
 constexpr uint64_t kBytesPerNs = 10;   // of a copy that runs inline
-constexpr uint32_t kFlags = NPU_COPY_PINNED;
 
 npu_status locate(npu_stream* stream, const char* what, npu_addr addr, uint64_t size, char** out) {
   const Memory& memory = stream->device->memory;
@@ -68,13 +66,6 @@ npu_status give(npu_stream* stream, const Transfer& t) {
   return NPU_OK;
 }
 
-npu_status check(npu_stream* stream, const void* host, uint64_t size, uint32_t flags) {
-  if (!stream || (!host && size > 0))
-    return error(NPU_ERROR_INVALID, "expected a stream and memory, got a null pointer");
-  if (flags & ~kFlags) return error(NPU_ERROR_INVALID, "expected no copy flags but NPU_COPY_PINNED, got " + hex(flags));
-  return NPU_OK;
-}
-
 }  // namespace
 }  // namespace cmodel
 
@@ -82,7 +73,7 @@ namespace npu::driver {
 using namespace cmodel;
 
 npu_status copy_to_device(npu_stream* stream, npu_addr dst, const void* src, uint64_t size, uint32_t flags) {
-  npu_status status = check(stream, src, size, flags);
+  npu_status status = check_copy(stream, src, size, flags);
   if (status != NPU_OK || size == 0) return status;
   char* to;
   status = locate(stream, "copy to device writes", dst, size, &to);
@@ -92,7 +83,7 @@ npu_status copy_to_device(npu_stream* stream, npu_addr dst, const void* src, uin
 }
 
 npu_status copy_to_host(npu_stream* stream, void* dst, npu_addr src, uint64_t size, uint32_t flags) {
-  npu_status status = check(stream, dst, size, flags);
+  npu_status status = check_copy(stream, dst, size, flags);
   if (status != NPU_OK || size == 0) return status;
   char* from;
   status = locate(stream, "copy to host reads", src, size, &from);

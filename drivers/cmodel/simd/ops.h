@@ -112,38 +112,19 @@ struct FloorDiv {
   }
 };
 // Min and max: a NaN wins; fmin and fmax: a NaN loses. Equal zeros: the first.
-struct Min {
+template <bool greatest, bool keeps_nan>
+struct Extreme {
   template <class T>
   static T f(T a, T b) {
-    T r = b < a ? b : a;
-    if constexpr (is_real<T>) r = b != b ? b : r;
+    T r = (greatest ? b > a : b < a) ? b : a;
+    if constexpr (is_real<T>) r = (keeps_nan ? b != b : a != a) ? b : r;
     return r;
   }
 };
-struct Max {
-  template <class T>
-  static T f(T a, T b) {
-    T r = b > a ? b : a;
-    if constexpr (is_real<T>) r = b != b ? b : r;
-    return r;
-  }
-};
-struct Fmin {
-  template <class T>
-  static T f(T a, T b) {
-    T r = b < a ? b : a;
-    if constexpr (is_real<T>) r = a != a ? b : r;
-    return r;
-  }
-};
-struct Fmax {
-  template <class T>
-  static T f(T a, T b) {
-    T r = b > a ? b : a;
-    if constexpr (is_real<T>) r = a != a ? b : r;
-    return r;
-  }
-};
+using Min = Extreme<false, true>;
+using Max = Extreme<true, true>;
+using Fmin = Extreme<false, false>;
+using Fmax = Extreme<true, false>;
 struct Pow {
   static float f(float a, float b) { return __builtin_powf(a, b); }
   static double f(double a, double b) { return __builtin_pow(a, b); }

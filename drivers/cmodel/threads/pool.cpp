@@ -17,6 +17,8 @@
 namespace cmodel {
 namespace {
 
+using npu::driver::EventCount;
+
 constexpr int kRegions = 16;  // regions at once; a caller that finds no slot works alone
 constexpr int kMaxThreads = 256;
 constexpr int kChunksPerThread = 8;  // small enough that a late helper still finds work
@@ -201,7 +203,7 @@ class Pool {
 
   // The child has no helpers, and slots of other threads of the parent stay taken for ever.
   void after_fork() {
-    for (std::thread& helper : helpers_) abandon(helper);
+    for (std::thread& helper : helpers_) npu::driver::abandon(helper);
     helpers_.clear();
     started_.store(0, std::memory_order_relaxed);
     open_.store(0, std::memory_order_relaxed);

@@ -1,32 +1,18 @@
 // Copies of bytes between host and device, and events.
-#include <cstdio>
 #include <cstring>
 
 #include "drivers/rtl/device/device.h"
+#include "support/driver/address_text.h"
 
 namespace rtl {
 namespace {
 
 constexpr uint64_t kStage = 64 << 10;  // pageable host memory up to this size is kept, so that nobody waits
 
-std::string hex(uint64_t value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
-  return text;
-}
-
 npu_status locate(npu_stream* stream, const char* what, npu_addr addr, uint64_t size, uint64_t* out) {
   if (stream->device->memory->find(addr, size, out)) return NPU_OK;
   return error(NPU_ERROR_ADDRESS, std::string(what) + ": expected " + std::to_string(size) +
-                                      " bytes in one live allocation, got " + hex(addr));
-}
-
-npu_status check(npu_stream* stream, const void* host, uint64_t size, uint32_t flags) {
-  if (!stream || (!host && size > 0))
-    return error(NPU_ERROR_INVALID, "expected a stream and memory, got a null pointer");
-  if (flags & ~uint32_t{NPU_COPY_PINNED})
-    return error(NPU_ERROR_INVALID, "expected no copy flags but NPU_COPY_PINNED, got " + hex(flags));
-  return NPU_OK;
+                                      " bytes in one live allocation, got " + npu::driver::hex(addr));
 }
 
 }  // namespace
@@ -36,7 +22,7 @@ namespace npu::driver {
 using namespace rtl;
 
 npu_status copy_to_device(npu_stream* stream, npu_addr dst, const void* src, uint64_t size, uint32_t flags) {
-  npu_status status = check(stream, src, size, flags);
+  npu_status status = check_copy(stream, src, size, flags);
   if (status != NPU_OK || size == 0) return status;
   uint64_t to;
   status = locate(stream, "copy_to_device", dst, size, &to);
@@ -57,7 +43,7 @@ npu_status copy_to_device(npu_stream* stream, npu_addr dst, const void* src, uin
 }
 
 npu_status copy_to_host(npu_stream* stream, void* dst, npu_addr src, uint64_t size, uint32_t flags) {
-  npu_status status = check(stream, dst, size, flags);
+  npu_status status = check_copy(stream, dst, size, flags);
   if (status != NPU_OK || size == 0) return status;
   uint64_t from;
   status = locate(stream, "copy_to_host", src, size, &from);
@@ -97,9 +83,7 @@ void event_destroy(npu_event* event) {
 }
 
 npu_status event_record(npu_event* event, npu_stream* stream) {
-  if (!event || !stream) return null_event();
-  if (event->device->instance != stream->device->instance)
-    return error(NPU_ERROR_INVALID, "expected an event and a stream of one driver instance, got two instances");
+  if (const npu_status status = check_event_on(event, stream); status != NPU_OK) return status;
   npu_device* device = stream->device;
   auto time = std::make_shared<std::atomic<uint64_t>>(0);
   const uint64_t seq = device->give(stream, "event_record", [device, time, timing = event->timing] {
@@ -119,9 +103,7 @@ npu_status event_record(npu_event* event, npu_stream* stream) {
 }
 
 npu_status stream_wait_event(npu_stream* stream, npu_event* event) {
-  if (!event || !stream) return null_event();
-  if (event->device->instance != stream->device->instance)
-    return error(NPU_ERROR_INVALID, "expected an event and a stream of one driver instance, got two instances");
+  if (const npu_status status = check_event_on(event, stream); status != NPU_OK) return status;
   std::shared_ptr<npu_stream> other;
   uint64_t seq;
   {

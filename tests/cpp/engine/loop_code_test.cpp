@@ -51,7 +51,7 @@ TEST(a_program_with_more_values_than_registers_in_compiled_loops) {
       k.with(wide_program(count).c_str());
       expect(k, std::to_string(count) + " values", {5e-7, 1e-38});
       if (!cmodel::can_compile()) continue;
-      if (cmodel::make_plan(k.program)->groups.size() != 1) fail("expected one loop for " + std::to_string(count));
+      if (cmodel::make_plan(k.program)->loops.size() != 1) fail("expected one loop for " + std::to_string(count));
     }
 }
 
@@ -67,7 +67,7 @@ TEST(compiled_loops_at_the_end_of_memory) {
       "program p(x, flag, out, chosen)\neach:\n  %x = load x : f32\n  %f = load flag : bool\n  %a = add %x, %x\n"
       "  %b = where %f, %a, %x\n  %c = not %f\n  store out, %b\n  store chosen, %c\n");
   const auto plan = cmodel::make_plan(program);
-  if (plan->groups.empty()) return;
+  if (plan->loops.empty()) return;
   char* block[4] = {make(), make(), make(), make()};
   for (const cmodel::Storage storage : {cmodel::kOwn, cmodel::kBFloat, cmodel::kHalf})
     for (int64_t n = 1; n < 50; ++n) {
@@ -85,9 +85,9 @@ TEST(compiled_loops_at_the_end_of_memory) {
         std::memcpy(block[0] + page - (i + 1) * size, &one, static_cast<size_t>(size));
         block[1][page - 1 - i] = i % 3 == 0;
       }
-      const cmodel::Group& group = plan->groups[0];
+      const cmodel::CompiledLoop& loop = plan->loops[0];
       const cmodel::Code* code =
-          storage == cmodel::kOwn ? group.code.get() : group.variant(cmodel::Form::kPlain, uint64_t{storage} * 0x11);
+          storage == cmodel::kOwn ? loop.code.get() : loop.variant(cmodel::Form::kPlain, uint64_t{storage} * 0x11);
       block[2][page - n * size - 1] = block[3][page - n - 1] = -1;
       (*code)(args, n);
       for (int64_t i = 0; i < n; ++i) {
@@ -108,7 +108,7 @@ TEST(narrow_numbers_have_loops_of_their_own) {
       "  %g = mul %h, %e\n  store out, %g\n");
   if (!cmodel::can_compile()) return;
   const auto plan = cmodel::make_plan(program);
-  if (!plan->groups.empty() || !plan->narrow) fail("expected one kernel for F32 and a loop for bf16");
+  if (!plan->loops.empty() || !plan->narrow) fail("expected one kernel for F32 and a loop for bf16");
 }
 
 // A system that allows no new executable memory, from here on: programs that come now are interpreted.
@@ -121,7 +121,7 @@ TEST(no_compiled_loops_where_memory_may_not_be_executed) {
     k.add(k.block(values(700, 1)), NPU_F32, {1});
     k.add(k.block(700, NPU_F32), NPU_F32, {1});
     k.with(wide_program(8).c_str());
-    const bool loops = !cmodel::make_plan(k.program)->groups.empty();
+    const bool loops = !cmodel::make_plan(k.program)->loops.empty();
     _exit(loops ? 2 : cmodel::can_compile() ? 3 : k.compare({5e-7, 1e-38}).empty() ? 0 : 4);
   }
   int status = 0;

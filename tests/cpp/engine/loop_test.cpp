@@ -270,7 +270,7 @@ each:
     for (int i = 0; i < 5; ++i) operands[i].stride[0] = i == 2 && one > 0 ? 0 : i == 3 && one > 1 ? 0 : 1;
     const cmodel::Program* made = plan->lifted->plan_for(job);
     size_t members = 0;
-    for (const cmodel::Group& group : (made ? made : &whole)->plan->groups) members += group.members.size();
+    for (const cmodel::CompiledLoop& loop : (made ? made : &whole)->plan->loops) members += loop.members.size();
     const size_t expected[] = {8, 5, 3};  // of nine; one depends on no operand
     if (members != expected[one])
       fail("expected " + std::to_string(expected[one]) + ", got " + std::to_string(members));

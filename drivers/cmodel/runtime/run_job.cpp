@@ -1,4 +1,4 @@
-#include "drivers/cmodel/runtime/execute.h"
+#include "drivers/cmodel/runtime/run_job.h"
 
 #include <cstring>
 
@@ -59,13 +59,7 @@ bool run_exact(const npu_device& device, const Job& job, Failure& failure) {
 
 }  // namespace
 
-std::string describe(const npu_command& command) {
-  std::string text = npu::command_name(command.kind);
-  if (command.label) text += std::string(" (") + command.label + ")";
-  return text;
-}
-
-void execute(npu_stream& stream, const Job& job) {
+void run_job(npu_stream& stream, const Job& job) {
   Failure failure;
   const bool good = stream.device->options.exact ? run_exact(*stream.device, job, failure) : run_fast(job, failure);
   if (!good) stream.fail(failure.status, describe(job.command) + ": " + failure.text);
