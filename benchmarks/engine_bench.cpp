@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,7 @@ struct Bench {
   npu_command c{};
   Program program;
   std::vector<Operand> operands;
-  std::vector<char*> blocks;
+  std::vector<std::unique_ptr<char, void (*)(void*)>> blocks;
 
   Bench(int kind, std::vector<int64_t> size, int inner, const char* text) {
     c.kind = static_cast<uint8_t>(kind);
@@ -31,12 +32,10 @@ struct Bench {
       program.plan = make_plan(program.source);
     }
   }
-  ~Bench() {
-    for (char* block : blocks) std::free(block);
-  }
-  Bench& add(int dtype, int64_t elements, std::vector<int64_t> stride) {
+  void add(int dtype, int64_t elements, std::vector<int64_t> stride) {
     const size_t bytes = static_cast<size_t>(elements * npu::dtype_size(dtype));
     char* block = static_cast<char*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
+    blocks.emplace_back(block, std::free);
     std::memset(block, 0, bytes);
     for (int64_t i = 0; i < elements; ++i) {
       const float x = static_cast<float>(i % 257) / 64 - 2;
@@ -44,14 +43,12 @@ struct Bench {
       if (dtype == NPU_BF16)
         reinterpret_cast<uint16_t*>(block)[i] = static_cast<uint16_t>(__builtin_bit_cast(uint32_t, x) >> 16);
     }
-    blocks.push_back(block);
     Operand o;
     o.ptr = o.begin = block;
     o.end = block + bytes;
     o.dtype = static_cast<uint8_t>(dtype);
     for (size_t d = 0; d < stride.size(); ++d) o.stride[d] = stride[d];
     operands.push_back(o);
-    return *this;
   }
   double run() {
     Job job;
@@ -93,130 +90,142 @@ std::string map_text(const std::string& body, bool two) {
          (two ? "  %y = load y : f32\n" : "") + body;
 }
 
+// A program of n instructions, every eighth a function.
+std::string chain(int n) {
+  std::string body = "  %a0 = mul %x, %x\n";
+  for (int i = 1; i < n; ++i)
+    body += "  %a" + std::to_string(i) + (i % 8 ? " = add %a" : " = sigmoid %a") + std::to_string(i - 1) +
+            (i % 8 ? ", %x\n" : "\n");
+  return body + "  store out, %a" + std::to_string(n - 1) + "\n";
+}
+
+struct Range {
+  int64_t smallest, largest;
+};
+
+void row(const std::string& name, Range range, int64_t first, const std::function<double(int64_t)>& run) {
+  std::printf("%-14s", name.c_str());
+  for (int64_t n = first; n <= range.largest; n *= 10)
+    if (n >= range.smallest) std::printf(" 1e%d:%11.0f", static_cast<int>(std::to_string(n).size()) - 1, run(n));
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+// From a program's text to its plan, compiled loops included.
+void plans() {
+  std::printf("%-14s", "plan");
+  for (int n : {4, 40, 400}) {
+    const npu::Program source = npu::parse(map_text(chain(n), false));
+    double best = 1e18;
+    for (int round = 0; round < 30; ++round) {
+      const auto start = std::chrono::steady_clock::now();
+      const auto plan = make_plan(source);
+      best = std::min(best, std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count());
+    }
+    std::printf(" %d: %9.0f", n, best);
+  }
+  std::printf("\n");
+}
+
+// Contiguous vectors.
+struct Map {
+  const char* name;
+  std::string body;
+  bool two;
+  int dtype = NPU_F32;
+
+  double run(int64_t n) const {
+    Bench b(NPU_MAP, {n}, 0, map_text(body, two).c_str());
+    for (int i = 0; i < (two ? 3 : 2); ++i) b.add(dtype, n, {1});
+    return b.run();
+  }
+};
+
+const std::string kSum = "  %r = add %x, %y\n  store out, %r\n";
+const Map kMaps[] = {
+    {"chain of 40", chain(40), false},
+    {"add", kSum, true},
+    {"relu", "  %z = const 0 : f32\n  %r = max %x, %z\n  store out, %r\n", false},
+    {"exp", "  %r = exp %x\n  store out, %r\n", false},
+    {"tanh", "  %r = tanh %x\n  store out, %r\n", false},
+    {"gelu",
+     "  %h = const 0.7071067811865476 : f32\n  %a = mul %x, %h\n  %b = erf %a\n  %o = const 1 : f32\n"
+     "  %c = add %b, %o\n  %d = const 0.5 : f32\n  %e = mul %x, %d\n  %r = mul %e, %c\n  store out, %r\n",
+     false},
+    {"silu_mul", "  %s = sigmoid %x\n  %a = mul %x, %s\n  %r = mul %a, %y\n  store out, %r\n", true},
+    {"add bf16", kSum, true, NPU_BF16},
+    {"silu bf16", "  %s = sigmoid %x\n  %r = mul %x, %s\n  store out, %r\n", false, NPU_BF16},
+};
+
+// Matrices of r x c. A stride is a number, or one of these.
+enum Stride : int64_t { kRows = -1, kColumns = -2 };
+struct Operands {
+  std::vector<int64_t> stride;
+  int dtype = NPU_F32;
+};
+struct Matrix {
+  const char* name;
+  npu_command_kind kind;
+  bool flipped;  // the index space is c x r
+  int inner;
+  std::string text;
+  std::vector<Operands> operands;
+
+  double run(int64_t n) const {
+    const int64_t columns = n >= 100000 ? 1000 : n >= 1000 ? 100 : 10, rows = n / columns;
+    const std::vector<int64_t> size = flipped ? std::vector{columns, rows} : std::vector{rows, columns};
+    Bench b(kind, size, inner, text.empty() ? nullptr : text.c_str());
+    for (const Operands& operand : operands) {
+      int64_t elements = 1;
+      std::vector<int64_t> stride = operand.stride;
+      for (size_t d = 0; d < stride.size(); ++d) {
+        if (stride[d] != 0) elements *= size[d];
+        if (stride[d] < 0) stride[d] = stride[d] == kRows ? rows : columns;
+      }
+      b.add(operand.dtype, elements, stride);
+    }
+    return b.run();
+  }
+};
+
+const std::string kAdd = map_text(kSum, true);
+const std::string kFoldSum =
+    "program s(x, out)\neach:\n  %x = load x : f32\n  %s = fold sum %x\nrow:\n  %r = get %s, 0 : f32\n"
+    "  store out, %r\n";
+const std::string kSoftmax =
+    "program softmax(x, out)\neach:\n  %x = load x : f32\n  %m = fold max %x\neach:\n  %y = load x : f32\n"
+    "  %n = get %m, 0 : f32\n  %d = sub %y, %n\n  %e = exp %d\n  store out, %e\n  %s = fold sum %e\nrow:\n"
+    "  %t = get %s, 0 : f32\n  %i = reciprocal %t\neach:\n  %z = load out : f32\n  %r = mul %z, %i\n"
+    "  store out, %r\n";
+const std::string kLayerNorm =
+    "program ln(x, w, b, out)\neach:\n  %x = load x : f32\n  %f = fold welford %x\nrow:\n  %m = get %f, 0 : f32\n"
+    "  %v = get %f, 1 : f32\n  %n = get %f, 2 : f32\n  %q = div %v, %n\n  %p = const 1e-5 : f32\n  %a = add %q, %p\n"
+    "  %i = rsqrt %a\neach:\n  %y = load x : f32\n  %d = sub %y, %m\n  %e = mul %d, %i\n  %w = load w : f32\n"
+    "  %b = load b : f32\n  %r = fma %e, %w, %b\n  store out, %r\n";
+const Operands kDense{{kColumns, 1}}, kTurned{{1, kRows}}, kEachRow{{1, 0}}, kEachColumn{{0, 1}};
+const Matrix kMatrices[] = {
+    {"add row", NPU_MAP, false, 0, kAdd, {kDense, kEachColumn, kDense}},
+    {"add transposed", NPU_MAP, false, 0, kAdd, {kDense, kTurned, kDense}},
+    {"copy transposed", NPU_COPY, false, 0, "", {kDense, kTurned}},
+    {"copy bf16", NPU_COPY, false, 0, "", {kDense, {{kColumns, 1}, NPU_BF16}}},
+    {"sum all", NPU_REDUCE, false, 2, kFoldSum, {kDense, {{0, 0}}}},
+    {"sum rows", NPU_REDUCE, false, 1, kFoldSum, {kDense, kEachRow}},
+    {"sum columns", NPU_REDUCE, true, 1, kFoldSum, {{{1, kColumns}}, kEachRow}},
+    {"softmax", NPU_REDUCE, false, 1, kSoftmax, {kDense, kDense}},
+    {"layer norm", NPU_REDUCE, false, 1, kLayerNorm, {kDense, kEachColumn, kEachColumn, kDense}},
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  const char* only = argc > 1 ? argv[1] : "";
-  const int64_t smallest = argc > 2 ? std::atoll(argv[2]) : 10, largest = argc > 3 ? std::atoll(argv[3]) : 10'000'000;
+  const std::string part = argc > 1 ? argv[1] : "";
+  const Range range{argc > 2 ? std::atoll(argv[2]) : 10, argc > 3 ? std::atoll(argv[3]) : 10'000'000};
+  const auto asked = [&](const std::string& name) { return name.find(part) != std::string::npos; };
   std::printf("threads: %d\n", pool_threads());
-  auto line = [&](const std::string& name, const std::function<double(int64_t)>& run, int64_t least = 10) {
-    if (name.find(only) == std::string::npos) return;
-    std::printf("%-14s", name.c_str());
-    for (int64_t n = least; n <= largest; n *= 10)
-      if (n >= smallest) std::printf(" 1e%d:%11.0f", static_cast<int>(std::to_string(n).size()) - 1, run(n));
-    std::printf("\n");
-    std::fflush(stdout);
-  };
-  auto map = [&](const std::string& name, const std::string& body, bool two, int dtype = NPU_F32) {
-    line(name, [&](int64_t n) {
-      Bench b(NPU_MAP, {n}, 0, map_text(body, two).c_str());
-      for (int i = 0; i < (two ? 3 : 2); ++i) b.add(dtype, n, {1});
-      return b.run();
-    });
-  };
-  // A program of n instructions, every eighth a function: from its text to its plan, compiled loops included, and at
-  // work.
-  auto chain = [](int n) {
-    std::string body = "  %a0 = mul %x, %x\n";
-    for (int i = 1; i < n; ++i)
-      body += "  %a" + std::to_string(i) + (i % 8 ? " = add %a" : " = sigmoid %a") + std::to_string(i - 1) +
-              (i % 8 ? ", %x\n" : "\n");
-    return body + "  store out, %a" + std::to_string(n - 1) + "\n";
-  };
-  if (std::strstr("plan", only)) {
-    std::printf("%-14s", "plan");
-    for (int n : {4, 40, 400}) {
-      const npu::Program source = npu::parse(map_text(chain(n), false));
-      double best = 1e18;
-      for (int round = 0; round < 30; ++round) {
-        const auto start = std::chrono::steady_clock::now();
-        const auto plan = make_plan(source);
-        best =
-            std::min(best, std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count());
-      }
-      std::printf(" %d: %9.0f", n, best);
-    }
-    std::printf("\n");
-  }
-  map("chain of 40", chain(40), false);
-  map("add", "  %r = add %x, %y\n  store out, %r\n", true);
-  map("relu", "  %z = const 0 : f32\n  %r = max %x, %z\n  store out, %r\n", false);
-  map("exp", "  %r = exp %x\n  store out, %r\n", false);
-  map("tanh", "  %r = tanh %x\n  store out, %r\n", false);
-  map("gelu",
-      "  %h = const 0.7071067811865476 : f32\n  %a = mul %x, %h\n  %b = erf %a\n  %o = const 1 : f32\n  %c = add %b, "
-      "%o\n"
-      "  %d = const 0.5 : f32\n  %e = mul %x, %d\n  %r = mul %e, %c\n  store out, %r\n",
-      false);
-  map("silu_mul", "  %s = sigmoid %x\n  %a = mul %x, %s\n  %r = mul %a, %y\n  store out, %r\n", true);
-  map("add bf16", "  %r = add %x, %y\n  store out, %r\n", true, NPU_BF16);
-  map("silu bf16", "  %s = sigmoid %x\n  %r = mul %x, %s\n  store out, %r\n", false, NPU_BF16);
-  auto shaped = [&](const std::string& name, const std::function<Bench*(int64_t, int64_t)>& make) {
-    line(
-        name,
-        [&](int64_t n) {
-          const int64_t cols = n >= 100000 ? 1000 : n >= 1000 ? 100 : 10;
-          Bench* b = make(n / cols, cols);
-          const double ns = b->run();
-          delete b;
-          return ns;
-        },
-        100);
-  };
-  const std::string add = map_text("  %r = add %x, %y\n  store out, %r\n", true);
-  shaped("add row", [&](int64_t r, int64_t c) {
-    return &(new Bench(NPU_MAP, {r, c}, 0, add.c_str()))
-                ->add(NPU_F32, r * c, {c, 1})
-                .add(NPU_F32, c, {0, 1})
-                .add(NPU_F32, r * c, {c, 1});
-  });
-  shaped("add transposed", [&](int64_t r, int64_t c) {
-    return &(new Bench(NPU_MAP, {r, c}, 0, add.c_str()))
-                ->add(NPU_F32, r * c, {c, 1})
-                .add(NPU_F32, r * c, {1, r})
-                .add(NPU_F32, r * c, {c, 1});
-  });
-  shaped("copy transposed", [&](int64_t r, int64_t c) {
-    return &(new Bench(NPU_COPY, {r, c}, 0, nullptr))->add(NPU_F32, r * c, {c, 1}).add(NPU_F32, r * c, {1, r});
-  });
-  shaped("copy bf16", [&](int64_t r, int64_t c) {
-    return &(new Bench(NPU_COPY, {r, c}, 0, nullptr))->add(NPU_F32, r * c, {c, 1}).add(NPU_BF16, r * c, {c, 1});
-  });
-  const char* sum =
-      "program s(x, out)\neach:\n  %x = load x : f32\n  %s = fold sum %x\nrow:\n  %r = get %s, 0 : f32\n  store out, "
-      "%r\n";
-  shaped("sum all", [&](int64_t r, int64_t c) {
-    return &(new Bench(NPU_REDUCE, {r, c}, 2, sum))->add(NPU_F32, r * c, {c, 1}).add(NPU_F32, 1, {0, 0});
-  });
-  shaped("sum rows", [&](int64_t r, int64_t c) {
-    return &(new Bench(NPU_REDUCE, {r, c}, 1, sum))->add(NPU_F32, r * c, {c, 1}).add(NPU_F32, r, {1, 0});
-  });
-  shaped("sum columns", [&](int64_t r, int64_t c) {
-    return &(new Bench(NPU_REDUCE, {c, r}, 1, sum))->add(NPU_F32, r * c, {1, c}).add(NPU_F32, c, {1, 0});
-  });
-  shaped("softmax", [&](int64_t r, int64_t c) {
-    return &(new Bench(
-                 NPU_REDUCE, {r, c}, 1,
-                 "program softmax(x, out)\neach:\n  %x = load x : f32\n  %m = fold max %x\neach:\n  %y = load x : f32\n"
-                 "  %n = get %m, 0 : f32\n  %d = sub %y, %n\n  %e = exp %d\n  store out, %e\n  %s = fold sum %e\nrow:\n"
-                 "  %t = get %s, 0 : f32\n  %i = reciprocal %t\neach:\n  %z = load out : f32\n  %r = mul %z, %i\n  "
-                 "store out, %r\n"))
-                ->add(NPU_F32, r * c, {c, 1})
-                .add(NPU_F32, r * c, {c, 1});
-  });
-  shaped("layer norm", [&](int64_t r, int64_t c) {
-    return &(new Bench(NPU_REDUCE, {r, c}, 1,
-                       "program ln(x, w, b, out)\neach:\n  %x = load x : f32\n  %f = fold welford %x\nrow:\n  %m = get "
-                       "%f, 0 : f32\n"
-                       "  %v = get %f, 1 : f32\n  %n = get %f, 2 : f32\n  %q = div %v, %n\n  %p = const 1e-5 : f32\n  "
-                       "%a = add %q, %p\n"
-                       "  %i = rsqrt %a\neach:\n  %y = load x : f32\n  %d = sub %y, %m\n  %e = mul %d, %i\n  %w = load "
-                       "w : f32\n"
-                       "  %b = load b : f32\n  %r = fma %e, %w, %b\n  store out, %r\n"))
-                ->add(NPU_F32, r * c, {c, 1})
-                .add(NPU_F32, c, {0, 1})
-                .add(NPU_F32, c, {0, 1})
-                .add(NPU_F32, r * c, {c, 1});
-  });
+  if (asked("plan")) plans();
+  for (const Map& map : kMaps)
+    if (asked(map.name)) row(map.name, range, 10, [&](int64_t n) { return map.run(n); });
+  for (const Matrix& matrix : kMatrices)
+    if (asked(matrix.name)) row(matrix.name, range, 100, [&](int64_t n) { return matrix.run(n); });
   return 0;
 }

@@ -15,12 +15,12 @@ from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 from torch._inductor.virtualized import V
 from torch.utils._sympy.value_ranges import bound_sympy
 
-from torch_npu._info import library_path
+from torch_npu._info import include_path, library_path
 from torch_npu.compile import left_to_aten
 from torch_npu.compile.wrapper import EstimatesPeak
 
 aten = torch.ops.aten
-INCLUDE = os.path.join(os.path.dirname(__file__), "include")
+INCLUDE = os.path.join(include_path(), "aoti")
 
 
 class NpuCppWrapper(EstimatesPeak, CppWrapperCpu):

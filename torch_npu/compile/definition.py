@@ -1,5 +1,5 @@
 """A kernel as generated code writes it down: a call of runtime.npu_kernel in Python, or, in a model that is compiled
-ahead of time, a torch_npu_kernel_spec in C++ (include/torch_npu_aoti.h)."""
+ahead of time, a torch_npu_kernel_spec in C++ (include/aoti/torch_npu_aoti.h)."""
 
 import dataclasses
 

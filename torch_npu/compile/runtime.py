@@ -13,8 +13,8 @@ def npu_kernel(
 
     Sizes, strides, offsets and parameters are integers, or names of `numbers`, which come with each call. An operand is
     (tensor, offset, strides), in the order of the program's operands. `inner` dimensions are folded; `k` is the depth
-    of a product, `geometry` what a convolution has (csrc/aten/compiled/compiled.h). A launch costs one C++ call. With `tune` the
-    first one measures the driver's choices."""
+    of a product, `geometry` what a convolution has (csrc/aten/compiled/compiled.h). A launch costs one C++ call. With
+    `tune` the first one measures the driver's choices."""
     tuner = None
     if tune:
         from torch_npu.compile import autotune

@@ -6,7 +6,7 @@
 #include "drivers/cmodel/runtime/choices.h"
 #include "drivers/cmodel/runtime/device.h"
 #include "drivers/cmodel/runtime/execute.h"
-#include "support/reference/reference.h"
+#include "support/program/validate.h"
 
 namespace cmodel {
 namespace {

@@ -1,4 +1,4 @@
-#include "support/program/functions.h"
+#include "support/reference/functions.h"
 
 #include <array>
 #include <stdexcept>

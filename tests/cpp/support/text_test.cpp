@@ -3,8 +3,8 @@
 #include <set>
 #include <stdexcept>
 
-#include "harness.h"
 #include "support/program/op_info.h"
+#include "tests/cpp/support/command.h"
 
 namespace {
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "harness.h"
+#include "tests/cpp/support/command.h"
 
 namespace {
 

@@ -2,9 +2,9 @@
 #include <cmath>
 #include <limits>
 
-#include "harness.h"
 #include "support/reference/evaluate.h"
 #include "support/reference/value.h"
+#include "tests/cpp/support/command.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // MATMUL and CONV: exact integers against independent loops, and float sums in the prescribed order.
 #include <cmath>
 
-#include "harness.h"
+#include "tests/cpp/support/command.h"
 
 namespace {
 

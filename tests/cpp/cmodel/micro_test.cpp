@@ -1,13 +1,13 @@
 // Register tiles, packing and depthwise loops of every instruction set that this machine has, against plain loops. The
 // other tests see only the best of them. Values are small integers, so results are exact.
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <random>
 #include <vector>
 
 #include "drivers/cmodel/conv/kernels/kernels.h"
 #include "drivers/cmodel/product/micro.h"
+#include "tests/cpp/harness/harness.h"
 
 namespace {
 
@@ -16,13 +16,12 @@ namespace blas = cmodel::blas;
 namespace conv = cmodel::conv;
 
 std::mt19937 bits(7);
-int failures = 0;
 
 int uniform(int low, int high) {
   return low + int(bits() % unsigned(high - low + 1));
 }
 void check(bool ok, const char* what) {
-  if (!ok && ++failures <= 20) std::printf("differs: %s\n", what);
+  if (!ok) harness::fail(std::string("differs: ") + what);
 }
 
 enum class Words { kF32, kBf16, kI16, kI8 };
@@ -58,7 +57,7 @@ double dot(Words kind, uint32_t x, uint32_t y) {
   return double(int16_t(x)) * int16_t(y) + double(int16_t(x >> 16)) * int16_t(y >> 16);
 }
 
-void test_tile(const Micro& m, Words kind) {
+void check_tile(const Micro& m, Words kind) {
   const int rows = uniform(1, m.rows), cols = uniform(1, m.cols), words = uniform(0, 20), ldc = cols + uniform(0, 5);
   const int width = cols <= m.cols / 2 ? m.cols / 2 : m.cols, step = words + 3;
   const bool accumulate = uniform(0, 1), integers = kind == Words::kI16 || kind == Words::kI8;
@@ -93,7 +92,7 @@ void test_tile(const Micro& m, Words kind) {
 }
 
 // Rows of A at offsets: `points` by word, `lines` by row, with the words in lines.
-void test_span(const Micro& m, Words kind) {
+void check_span(const Micro& m, Words kind) {
   const int rows = uniform(1, m.span_rows), vector = m.cols / 2, cols = vector * uniform(1, m.span / vector);
   const int count = uniform(1, 4), length = uniform(1, 9), words = count * length, ldc = cols + uniform(0, 5);
   const bool accumulate = uniform(0, 1);
@@ -132,7 +131,7 @@ void test_span(const Micro& m, Words kind) {
 }
 
 // Buffers are exactly as large as they must be, and a guard behind the result sees one word too many.
-void test_packing(const Micro& m) {
+void check_packing(const Micro& m) {
   const int lines = uniform(1, m.cols), k = uniform(1, 70), words = (k + m.depth - 1) / m.depth, size = 4 / m.depth;
   const int strip = uniform(0, 1) ? lines : uniform(lines, m.cols + 8);
   for (const int how : {0, 1, 2}) {  // deep, wide, every second
@@ -159,7 +158,7 @@ void test_packing(const Micro& m) {
   }
 }
 
-void test_depthwise(const conv::Kernels& kernels) {
+void check_depthwise(const conv::Kernels& kernels) {
   const int rows = uniform(1, 9), cols = uniform(1, 70), height = uniform(1, 7), width = uniform(1, 5);
   const int pitch = cols + width - 1, taps = height * width;
   const auto numbers = [](size_t n) {
@@ -220,7 +219,7 @@ void test_depthwise(const conv::Kernels& kernels) {
 
 }  // namespace
 
-int test_micro_kernels(int rounds) {
+TEST(kernels_of_every_instruction_set) {
   struct Level {
     const Micro* micro;
     Words kind;
@@ -240,13 +239,12 @@ int test_micro_kernels(int rounds) {
   if (blas::micro_bf16()) levels.push_back({blas::micro_bf16(), Words::kBf16});
   if (blas::micro_i16()) levels.push_back({blas::micro_i16(), Words::kI16});
   if (blas::micro_i8()) levels.push_back({blas::micro_i8(), Words::kI8});
-  for (int i = 0; i < rounds; ++i) {
+  for (int i = 0; i < harness::work(500); ++i) {
     for (const Level& level : levels) {
-      test_tile(*level.micro, level.kind);
-      test_span(*level.micro, level.kind);
-      test_packing(*level.micro);
+      check_tile(*level.micro, level.kind);
+      check_span(*level.micro, level.kind);
+      check_packing(*level.micro);
     }
-    for (const conv::Kernels* kernels : depthwise) test_depthwise(*kernels);
+    for (const conv::Kernels* kernels : depthwise) check_depthwise(*kernels);
   }
-  return failures;
 }

@@ -4,11 +4,11 @@
 #include <cstdlib>
 #include <limits>
 
-#include "harness.h"
 #include "support/program/approximation.h"
-#include "support/program/functions.h"
 #include "support/program/op_info.h"
 #include "support/reference/evaluate.h"
+#include "support/reference/functions.h"
+#include "tests/cpp/support/command.h"
 
 namespace {
 

@@ -1,9 +1,8 @@
 // The NPU's RTL through its registers, ring and memory port, without a driver's table above: random packets against the
 // model of packets, bit for bit and with random pauses on the bus; how busy the matrix engine is; every error.
-// usage: npu-rtl-test [packets] [seed], or npu-rtl-test --busy for the figures of a whole Qwen2-0.5B layer
+// `npu-rtl-test busy` adds the figures of a whole Qwen2-0.5B layer.
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <functional>
@@ -12,20 +11,12 @@
 #include "drivers/rtl/device/processor.h"
 #include "drivers/rtl/packet/packet_model.h"
 #include "drivers/rtl/simulator/simulation.h"
+#include "tests/cpp/harness/harness.h"
 
 using namespace rtl;
 using namespace npu_hw;
 
 namespace {
-
-int failures = 0;
-#define CHECK(condition, ...)                   \
-  if (!(condition)) {                           \
-    std::printf("%s:%d: ", __FILE__, __LINE__); \
-    std::printf(__VA_ARGS__);                   \
-    std::printf("\n");                          \
-    if (++failures > 10) std::exit(1);          \
-  }
 
 constexpr uint64_t kMemory = 16 << 20, kFirst = Processor::kRingBytes, kArea = 128 << 10;
 
@@ -155,12 +146,16 @@ std::vector<unsigned char> random_memory(Random& r) {
   return bytes;
 }
 
-void describe(const Packet& p) {
-  std::printf("  opcode %u op %u flags %x types %x imm %08x size %u %u %u %u\n", p.opcode, p.op, p.flags, p.types,
-              p.imm, p.size[0], p.size[1], p.size[2], p.size[3]);
-  for (int i = 0; i < 4; i++)
-    std::printf("  operand %d at %llx, strides %d %d %d %d\n", i, static_cast<unsigned long long>(p.addr[i]),
-                p.stride[i][0], p.stride[i][1], p.stride[i][2], p.stride[i][3]);
+std::string describe(const Packet& p) {
+  std::ostringstream text;
+  text << "opcode " << +p.opcode << " op " << +p.op << std::hex << " flags " << p.flags << " types " << p.types
+       << " imm " << p.imm << std::dec << " size";
+  for (const uint32_t size : p.size) text << ' ' << size;
+  for (int i = 0; i < 4; i++) {
+    text << "\n  operand " << i << " at " << std::hex << p.addr[i] << std::dec << ", strides";
+    for (const int32_t stride : p.stride[i]) text << ' ' << stride;
+  }
+  return text.str();
 }
 
 void random_packets(int count, uint64_t seed, uint64_t stall) {
@@ -185,17 +180,14 @@ void random_packets(int count, uint64_t seed, uint64_t stall) {
       }
       run_packet(packets[0], model.data());
       const Failure failure = npu.run(packets);
-      CHECK(failure.status == NPU_OK, "packet %d of seed %llu: %s", done, static_cast<unsigned long long>(seed),
-            failure.text.c_str());
+      const std::string name = "packet " + std::to_string(done) + " of seed " + std::to_string(seed) + ", stall " +
+                               std::to_string(stall) + ", " + describe(packets[0]);
+      CHECK_NOTE(failure.status == NPU_OK, name + ": " + failure.text);
       std::vector<unsigned char> got(4 * kArea);
       npu.board().read_memory(got.data(), kFirst, got.size());
-      const bool same = std::memcmp(got.data(), &model[kFirst], got.size()) == 0;
-      CHECK(same, "packet %d of seed %llu, stall %llu: memory differs", done, static_cast<unsigned long long>(seed),
-            static_cast<unsigned long long>(stall));
-      if (!same) {
-        describe(packets[0]);
-        std::memcpy(&model[kFirst], got.data(), got.size());
-      }
+      if (std::memcmp(got.data(), &model[kFirst], got.size()) == 0) continue;
+      CHECK_NOTE(false, name + ": memory differs");
+      std::memcpy(&model[kFirst], got.data(), got.size());
     }
   }
 }
@@ -237,11 +229,12 @@ void matrix_engine_is_busy(const char* name, std::vector<Packet> packets, double
   const std::clock_t start = std::clock();
   const Failure failure = npu.run(packets);
   const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
-  CHECK(failure.status == NPU_OK, "%s: %s", name, failure.text.c_str());
+  CHECK_NOTE(failure.status == NPU_OK, std::string(name) + ": " + failure.text);
   const auto matrix = static_cast<double>(npu.counter(REG_MATRIX_LO));
   const auto busy = static_cast<double>(npu.counter(REG_BUSY_LO));
-  CHECK(matrix >= least * busy, "%s: expected the engine busy in %.0f %% of the cycles, got %.1f %%", name, 100 * least,
-        100 * matrix / busy);
+  CHECK_NOTE(matrix >= least * busy, std::string(name) + ": expected the engine busy in " +
+                                         std::to_string(100 * least) + " % of the cycles, got " +
+                                         std::to_string(100 * matrix / busy));
   std::printf("%s: matrix engine busy in %.1f %% of %.0f cycles; %.1f M multiply-adds per second of simulation\n", name,
               100 * matrix / busy, busy, macs / seconds * 1e-6);
 }
@@ -261,16 +254,9 @@ std::vector<Packet> qwen2_layer() {
           linear(inner, hidden)};
 }
 
-void measure(bool all) {
-  matrix_engine_is_busy("256 x 256 x 256 in bf16", {product(256, 256, 256)}, 0.9);
-  matrix_engine_is_busy("128 x 128 x 128 in f32", {product(128, 128, 128, 1, false, TYPE_F32)}, 0.9);
-  if (all)
-    matrix_engine_is_busy("a Qwen2-0.5B layer's products at 16 tokens", qwen2_layer(), 0.9);
-  else
-    matrix_engine_is_busy("a Qwen2-0.5B key projection at 16 tokens", {qwen2_layer()[1]}, 0.9);
-}
+}  // namespace
 
-void errors_are_reported_and_survived() {
+TEST(errors_are_reported_and_survived) {
   SimulationOptions options;
   options.memory = kMemory;
   Processor npu(std::make_unique<Simulation>(options));
@@ -280,10 +266,10 @@ void errors_are_reported_and_survived() {
     spoil(bad);
     std::vector<Packet> packets = {good, bad, good};
     const Failure failure = npu.run(packets);
-    CHECK(failure.text.find(text) != std::string::npos && failure.text.find("packet 1") != std::string::npos,
-          "%s: expected '%s' in packet 1, got '%s'", what, text, failure.text.c_str());
+    CHECK_NOTE(failure.text.find(text) != std::string::npos && failure.text.find("packet 1") != std::string::npos,
+               std::string(what) + ": expected '" + text + "' in packet 1, got '" + failure.text + "'");
     std::vector<Packet> again = {good, good};
-    CHECK(npu.run(again).status == NPU_OK, "%s: expected the NPU to go on after it", what);
+    CHECK_NOTE(npu.run(again).status == NPU_OK, std::string(what) + ": expected the NPU to go on after it");
   };
   expect("opcode", "error code 1", [](Packet& p) { p.opcode = 77; });
   expect("operation", "error code 1", [](Packet& p) { p.opcode = OP_VECTOR, p.op = 200; });
@@ -300,19 +286,20 @@ void errors_are_reported_and_survived() {
   expect("write outside memory", "bus error", [](Packet& p) { p.addr[kResult] = kMemory + 4096; });
 }
 
-}  // namespace
+TEST(the_matrix_engine_is_busy) {
+  matrix_engine_is_busy("256 x 256 x 256 in bf16", {product(256, 256, 256)}, 0.9);
+  matrix_engine_is_busy("128 x 128 x 128 in f32", {product(128, 128, 128, 1, false, TYPE_F32)}, 0.9);
+  matrix_engine_is_busy("a Qwen2-0.5B key projection at 16 tokens", {qwen2_layer()[1]}, 0.9);
+}
 
-int main(int argc, char** argv) {
-  if (argc > 1 && std::strcmp(argv[1], "--busy") == 0) {
-    measure(true);
-    return failures != 0;
-  }
-  const int count = argc > 1 ? std::atoi(argv[1]) : 1000;
-  const uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 0) : 1;
-  errors_are_reported_and_survived();
-  measure(false);
-  random_packets(count / 2, seed, 0);
-  random_packets(count / 2, seed + 1, seed + 1);
-  std::printf("%d random packets, %d failures\n", count, failures);
-  return failures != 0;
+TEST_ON_REQUEST(the_matrix_engine_is_busy_in_a_whole_layer) {
+  matrix_engine_is_busy("a Qwen2-0.5B layer's products at 16 tokens", qwen2_layer(), 0.9);
+}
+
+TEST(random_packets_agree_with_their_model) {
+  random_packets(harness::work(500), harness::seed(), 0);
+}
+
+TEST(random_packets_agree_on_a_bus_with_pauses) {
+  random_packets(harness::work(500), harness::seed() + 1, harness::seed() + 1);
 }

@@ -4,7 +4,7 @@
 #include <random>
 #include <thread>
 
-#include "tests/cpp/cmodel_rig.h"
+#include "tests/cpp/cmodel/rig.h"
 
 namespace {
 
@@ -175,8 +175,6 @@ class Player {
   std::vector<Side> sides_;
 };
 
-}  // namespace
-
 void stress(const char* options, int threads, int steps) {
   Rig rig(options);
   std::vector<std::thread> all;
@@ -241,4 +239,28 @@ void large_copies(const char* options, int threads, int rounds) {
       OK(driver()->memory_free(rig.device(), b));
     });
   for (std::thread& thread : all) thread.join();
+}
+
+}  // namespace
+
+TEST(threads_that_share_a_stream_lose_nothing) {
+  for (const char* options : {"memory=64M", "memory=64M:inline_ns=0"}) shared_stream(options, 4, harness::work(1000));
+}
+
+TEST(random_sequences_agree_with_host_memory) {
+  for (const char* options : {"devices=2:memory=256M:threads=3", "devices=2:memory=256M:inline_ns=0:threads=3",
+                              "devices=2:memory=256M:mode=exact"})
+    stress(options, 3, harness::work(10'000));
+}
+
+TEST(large_copies_by_several_threads_are_whole) {
+  large_copies("memory=64M:threads=4", 3, 20);
+}
+
+// Left open with work in the queue: the end of the process has to cope.
+TEST(a_process_may_end_with_work_in_the_queue) {
+  static Rig* abandoned = new Rig("memory=128M:inline_ns=0");
+  npu_stream* stream = abandoned->stream();
+  const npu_addr a = abandoned->alloc(32 << 20), b = abandoned->alloc(32 << 20);
+  for (int i = 0; i < 100; ++i) OK(driver()->copy_on_device(stream, b, a, 32 << 20));
 }

@@ -1,5 +1,4 @@
 // The sanitizer's parts that know no PyTorch: sets of bytes, bits, clocks, and what commands touch.
-#include <cstdio>
 #include <cstring>
 #include <random>
 #include <set>
@@ -7,6 +6,7 @@
 #include "csrc/core/observe/sanitizer/order.h"
 #include "csrc/core/observe/sanitizer/shadow.h"
 #include "support/program/program.h"
+#include "tests/cpp/harness/harness.h"
 
 using namespace torch_npu::sanitizer;
 
@@ -15,16 +15,6 @@ struct Record {};
 }  // namespace torch_npu::sanitizer
 
 namespace {
-
-int failures = 0;
-
-#define EXPECT(condition)                                                  \
-  do {                                                                     \
-    if (!(condition)) {                                                    \
-      std::printf("%s:%d: expected %s\n", __FILE__, __LINE__, #condition); \
-      ++failures;                                                          \
-    }                                                                      \
-  } while (0)
 
 std::set<npu_addr> bytes_of(const Bytes& bytes) {
   std::set<npu_addr> all;
@@ -36,7 +26,7 @@ std::set<npu_addr> bytes_of(const Bytes& bytes) {
 }
 
 // Boxes against a loop over their points.
-void boxes_hold_what_their_points_touch() {
+TEST(boxes_hold_what_their_points_touch) {
   std::mt19937 random(1);
   const auto below = [&](int end) { return static_cast<int64_t>(random() % static_cast<unsigned>(end)); };
   std::vector<Bytes> made;
@@ -61,9 +51,9 @@ void boxes_hold_what_their_points_touch() {
       if (d < 0) break;
     }
     const Bytes bytes(Box(addr, size, stride, rank, width));
-    EXPECT(bytes_of(bytes) == want);
-    EXPECT(bytes.begin() == *want.begin() && bytes.end() == *want.rbegin() + 1);
-    if (bytes.is_run()) EXPECT(want.size() == bytes.end() - bytes.begin());
+    CHECK(bytes_of(bytes) == want);
+    CHECK(bytes.begin() == *want.begin() && bytes.end() == *want.rbegin() + 1);
+    if (bytes.is_run()) CHECK(want.size() == bytes.end() - bytes.begin());
     made.push_back(bytes);
     wanted.push_back(want);
   }
@@ -73,18 +63,18 @@ void boxes_hold_what_their_points_touch() {
       meet |= wanted[k].count(at) > 0;
       covers &= wanted[k].count(at) > 0;
     }
-    EXPECT(made[k].overlaps(made[k + 1]) == meet);
-    if (made[k].covers(made[k + 1])) EXPECT(covers);
+    CHECK(made[k].overlaps(made[k + 1]) == meet);
+    if (made[k].covers(made[k + 1])) CHECK(covers);
   }
 }
 
-void contiguous_tensors_are_one_run() {
+TEST(contiguous_tensors_are_one_run) {
   const int64_t size[] = {4, 1, 3, 5}, stride[] = {15, 7, 5, 1}, flipped[] = {-15, 7, 5, -1};
-  EXPECT(Box(0, size, stride, 4, 4).is_run());
-  EXPECT(Box(1000, size, flipped, 4, 4).is_run());
+  CHECK(Box(0, size, stride, 4, 4).is_run());
+  CHECK(Box(1000, size, flipped, 4, 4).is_run());
 }
 
-void bits_are_those_of_a_list() {
+TEST(bits_are_those_of_a_list) {
   std::mt19937 random(2);
   for (int turn = 0; turn < 300; ++turn) {
     const uint64_t size = 1 + random() % 300;
@@ -99,13 +89,13 @@ void bits_are_those_of_a_list() {
       uint64_t unwritten = from, first = from;
       while (unwritten < to && want[unwritten]) ++unwritten;
       while (first < to && !want[first]) ++first;
-      EXPECT(written.first_unwritten(from, to) == unwritten);
-      EXPECT(written.first_written(from, to) == first);
+      CHECK(written.first_unwritten(from, to) == unwritten);
+      CHECK(written.first_written(from, to) == first);
     }
   }
 }
 
-void events_and_waits_make_an_order() {
+TEST(events_and_waits_make_an_order) {
   Order order;
   int handles[4];
   const auto stream_of = [&](int k) { return order.stream(reinterpret_cast<npu_stream*>(&handles[k]), 0); };
@@ -114,20 +104,20 @@ void events_and_waits_make_an_order() {
   const Stamp first = order.step(a);
   order.recorded(event, a);
   const Stamp second = order.step(a);
-  EXPECT(!order.now(b).has(first));
+  CHECK(!order.now(b).has(first));
   order.waits(b, event);
-  EXPECT(order.now(b).has(first) && !order.now(b).has(second));
+  CHECK(order.now(b).has(first) && !order.now(b).has(second));
   const Stamp third = order.step(b);
-  EXPECT(!order.now(c).has(first) && !order.host().has(first));
+  CHECK(!order.now(c).has(first) && !order.host().has(first));
   order.recorded(event, b);
   order.waits(c, event);  // what b waited for comes along
-  EXPECT(order.now(c).has(first) && order.now(c).has(third) && !order.now(c).has(second));
+  CHECK(order.now(c).has(first) && order.now(c).has(third) && !order.now(c).has(second));
   order.finished(a);  // the host has waited: all that it gives from now on comes behind
-  EXPECT(order.now(b).has(second) && order.now(c).has(second));
+  CHECK(order.now(b).has(second) && order.now(c).has(second));
   order.finished_all(1);
-  EXPECT(!order.host().has(third));
+  CHECK(!order.host().has(third));
   order.finished_all(0);
-  EXPECT(order.host().has(third));
+  CHECK(order.host().has(third));
 }
 
 npu_operand operand_at(npu_addr addr, int dtype, std::initializer_list<int64_t> strides) {
@@ -140,7 +130,7 @@ npu_operand operand_at(npu_addr addr, int dtype, std::initializer_list<int64_t> 
 }
 
 // load_at with a mask that depends on an index from memory: only what is asked for is touched.
-void computed_addresses_are_computed() {
+TEST(computed_addresses_are_computed) {
   const npu::Program program = npu::parse(R"(program rows(out, table, index)
 each:
   %i = load index : i64
@@ -163,23 +153,23 @@ each:
   command.operands = operands;
   const npu_program_desc desc = program.desc();
   const auto touches = touches_of(command, &desc, [&](npu_addr addr, uint64_t size, void* out) {
-    EXPECT(addr == 0x3000 && size == sizeof(memory));
+    CHECK(addr == 0x3000 && size == sizeof(memory));
     std::memcpy(out, memory, sizeof(memory));
     return true;
   });
-  EXPECT(touches.size() == 3);
-  EXPECT(!touches[1].write && !touches[1].unsure);
-  EXPECT(touches[1].bytes.begin() == 0x2000 + 2 * 16 && touches[1].bytes.end() == 0x2000 + 6 * 16);
-  EXPECT(bytes_of(touches[1].bytes).size() == 32);
-  EXPECT(touches[2].write && touches[2].bytes.is_run());
+  CHECK(touches.size() == 3);
+  CHECK(!touches[1].write && !touches[1].unsure);
+  CHECK(touches[1].bytes.begin() == 0x2000 + 2 * 16 && touches[1].bytes.end() == 0x2000 + 6 * 16);
+  CHECK(bytes_of(touches[1].bytes).size() == 32);
+  CHECK(touches[2].write && touches[2].bytes.is_run());
   const auto unknown = touches_of(command, &desc, [](npu_addr, uint64_t, void*) { return false; });
-  EXPECT(unknown[1].unsure);
+  CHECK(unknown[1].unsure);
   command.size[0] = 100'000'000;  // too many steps: then nothing is fetched for them
   const auto too_many = touches_of(command, &desc, [](npu_addr, uint64_t, void*) {
-    EXPECT(!"read");
+    CHECK(!"read");
     return false;
   });
-  EXPECT(too_many[1].unsure);
+  CHECK(too_many[1].unsure);
 }
 
 Touch touch_of(npu_addr begin, npu_addr end, bool write) {
@@ -197,7 +187,7 @@ void allocate(Shadow& shadow, npu_addr begin, uint64_t size) {
   shadow.allocated(std::move(storage));
 }
 
-void memory_has_owners() {
+TEST(memory_has_owners) {
   Shadow shadow;
   const auto add = [&](npu_addr begin, uint64_t size) { allocate(shadow, begin, size); };
   const auto kind_of = [&](npu_addr begin, npu_addr end) {
@@ -206,40 +196,40 @@ void memory_has_owners() {
   };
   add(1000, 100);
   add(2000, 100);
-  EXPECT(kind_of(1000, 1100) == -1);
-  EXPECT(kind_of(1050, 1101) == Fault::kPastEnd);
-  EXPECT(kind_of(1100, 1104) == Fault::kPastEnd);
-  EXPECT(kind_of(1990, 2004) == Fault::kBeforeBegin);
+  CHECK(kind_of(1000, 1100) == -1);
+  CHECK(kind_of(1050, 1101) == Fault::kPastEnd);
+  CHECK(kind_of(1100, 1104) == Fault::kPastEnd);
+  CHECK(kind_of(1990, 2004) == Fault::kBeforeBegin);
   shadow.freed(1000, nullptr, {}, {});
-  EXPECT(kind_of(1050, 1060) == Fault::kAfterFree);
+  CHECK(kind_of(1050, 1060) == Fault::kAfterFree);
   add(1040, 20);  // of the old one both ends are left
-  EXPECT(kind_of(1050, 1060) == -1 && kind_of(1000, 1010) == Fault::kAfterFree &&
-         kind_of(1090, 1100) == Fault::kAfterFree);
-  EXPECT(shadow.check_memory(touch_of(1090, 1100, false), 1090, false)->size == 100);
+  CHECK(kind_of(1050, 1060) == -1 && kind_of(1000, 1010) == Fault::kAfterFree &&
+        kind_of(1090, 1100) == Fault::kAfterFree);
+  CHECK(shadow.check_memory(touch_of(1090, 1100, false), 1090, false)->size == 100);
   shadow.freed(1040, nullptr, {}, {});
-  EXPECT(kind_of(900'000, 900'004) == Fault::kNoTensor);
+  CHECK(kind_of(900'000, 900'004) == Fault::kNoTensor);
 
   const Touch read = touch_of(2000, 2040, false);
-  EXPECT(shadow.check_written(read, nullptr, 0, false)->bytes == (Run{2000, 2040}));
+  CHECK(shadow.check_written(read, nullptr, 0, false)->bytes == (Run{2000, 2040}));
   shadow.wrote(Bytes(Run{2000, 2030}));
-  EXPECT(shadow.check_written(read, nullptr, 0, false)->bytes == (Run{2030, 2040}));
+  CHECK(shadow.check_written(read, nullptr, 0, false)->bytes == (Run{2030, 2040}));
   const Touch own = touch_of(2030, 2040, true);  // what the same command stores first
-  EXPECT(!shadow.check_written(read, &own, 1, false));
+  CHECK(!shadow.check_written(read, &own, 1, false));
   add(1000, 100);
   const int64_t size = 40, stride = 1;
   shadow.copied(Box(1000, &size, &stride, 1, 1), Box(2000, &size, &stride, 1, 1), nullptr);
-  EXPECT(shadow.check_written(touch_of(1000, 1040, false), nullptr, 0, false)->bytes == (Run{1030, 1040}));
+  CHECK(shadow.check_written(touch_of(1000, 1040, false), nullptr, 0, false)->bytes == (Run{1030, 1040}));
   const int64_t more = 1100;  // past the end of the source, which counts as written
   add(10'000, 1100);
   shadow.copied(Box(10'000, &more, &stride, 1, 1), Box(2000, &more, &stride, 1, 1), nullptr);
-  EXPECT(shadow.check_written(touch_of(10'000, 11'100, false), nullptr, 0, false)->bytes == (Run{10'030, 10'100}));
-  EXPECT(!shadow.check_written(touch_of(10'100, 11'100, false), nullptr, 0, false));
+  CHECK(shadow.check_written(touch_of(10'000, 11'100, false), nullptr, 0, false)->bytes == (Run{10'030, 10'100}));
+  CHECK(!shadow.check_written(touch_of(10'100, 11'100, false), nullptr, 0, false));
   Written written(100);
   written.set(0, 50);
-  EXPECT(written.first_written(60, 50'000) == 50'000 && written.first_unwritten(10, 50'000) == 50);
+  CHECK(written.first_written(60, 50'000) == 50'000 && written.first_unwritten(10, 50'000) == 50);
 }
 
-void the_oldest_frees_are_forgotten() {
+TEST(the_oldest_frees_are_forgotten) {
   Shadow shadow;
   const npu_addr base = 1 << 20, step = 1 << 20;
   for (npu_addr k = 25'000; k > 0; --k) {  // the newest has the lowest address
@@ -250,10 +240,10 @@ void the_oldest_frees_are_forgotten() {
     const npu_addr begin = base + k * step;
     return shadow.check_memory(touch_of(begin, begin + 4, false), begin, false)->kind == Fault::kAfterFree;
   };
-  EXPECT(is_known(1) && is_known(10'000) && !is_known(25'000));
+  CHECK(is_known(1) && is_known(10'000) && !is_known(25'000));
 }
 
-void large_copies_are_not_walked() {
+TEST(large_copies_are_not_walked) {
   Shadow shadow;
   const int64_t n = 10'000;
   const uint64_t size = static_cast<uint64_t>(n * n);
@@ -268,13 +258,13 @@ void large_copies_are_not_walked() {
   copy.operands = operands;
   const Touch read = touch_of(uint64_t{1} << 41, (uint64_t{1} << 41) + size, false);
   shadow.copied(copy, nullptr);
-  EXPECT(shadow.check_written(read, nullptr, 0, false));
+  CHECK(shadow.check_written(read, nullptr, 0, false));
   shadow.wrote(Bytes(Run{uint64_t{1} << 40, (uint64_t{1} << 40) + 10}));  // a mixture: not worked out
   shadow.copied(copy, nullptr);
-  EXPECT(!shadow.check_written(read, nullptr, 0, false));
+  CHECK(!shadow.check_written(read, nullptr, 0, false));
 }
 
-void unordered_accesses_are_races() {
+TEST(unordered_accesses_are_races) {
   Shadow shadow;
   Storage storage;
   storage.begin = 1000;
@@ -287,29 +277,15 @@ void unordered_accesses_are_races() {
     shadow.accessed(touch, clock.step(stream), clock, {}, nullptr);
     return races;
   };
-  EXPECT(!access(a, 0, 1000, 1100, true));
-  EXPECT(!access(a, 0, 1000, 1100, false));
-  EXPECT(access(b, 1, 1090, 1100, false));  // not behind a's write
+  CHECK(!access(a, 0, 1000, 1100, true));
+  CHECK(!access(a, 0, 1000, 1100, false));
+  CHECK(access(b, 1, 1090, 1100, false));  // not behind a's write
   b.join(a);
-  EXPECT(!access(b, 1, 1000, 1100, false));
-  EXPECT(!access(a, 0, 1000, 1100, false));  // both read
-  EXPECT(access(a, 0, 1050, 1051, true));    // b may still read
+  CHECK(!access(b, 1, 1000, 1100, false));
+  CHECK(!access(a, 0, 1000, 1100, false));  // both read
+  CHECK(access(a, 0, 1050, 1051, true));    // b may still read
   a.join(b);
-  EXPECT(!access(a, 0, 1000, 1050, true));
+  CHECK(!access(a, 0, 1000, 1050, true));
 }
 
 }  // namespace
-
-int main() {
-  boxes_hold_what_their_points_touch();
-  contiguous_tensors_are_one_run();
-  bits_are_those_of_a_list();
-  events_and_waits_make_an_order();
-  computed_addresses_are_computed();
-  memory_has_owners();
-  the_oldest_frees_are_forgotten();
-  large_copies_are_not_walked();
-  unordered_accesses_are_races();
-  std::printf("%d failed checks\n", failures);
-  return failures ? 1 : 0;
-}

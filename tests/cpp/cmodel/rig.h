@@ -1,8 +1,6 @@
 // The C model through its table, as a host sees it, for tests.
 #pragma once
-#include <atomic>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -10,33 +8,22 @@
 
 #include "npu/runtime.h"
 #include "support/program/program.h"
+#include "tests/cpp/harness/harness.h"
 
-extern std::atomic<int> g_failures;
-
-#define CHECK(condition)                                                            \
-  do {                                                                              \
-    if (!(condition)) {                                                             \
-      std::fprintf(stderr, "%s:%d: expected %s\n", __FILE__, __LINE__, #condition); \
-      ++g_failures;                                                                 \
-    }                                                                               \
+// The call succeeds; if not, its error text is shown.
+#define OK(call)                                                                                                 \
+  do {                                                                                                           \
+    const npu_status status_ = (call);                                                                           \
+    if (status_ != NPU_OK)                                                                                       \
+      harness::report(__FILE__, __LINE__, #call ": " + std::to_string(status_) + ": " + driver()->error_text()); \
   } while (0)
 
-// The call succeeds; if not, its error text is printed.
-#define OK(call)                                                                                               \
-  do {                                                                                                         \
-    const npu_status status_ = (call);                                                                         \
-    if (status_ != NPU_OK) {                                                                                   \
-      std::fprintf(stderr, "%s:%d: %s: %d: %s\n", __FILE__, __LINE__, #call, status_, driver()->error_text()); \
-      ++g_failures;                                                                                            \
-    }                                                                                                          \
-  } while (0)
-
-const npu_driver* driver();  // loaded by main
+const npu_driver* driver();  // loaded at the first call
 
 inline bool error_has(std::string_view part) {
-  const std::string_view text = driver()->error_text();
-  if (text.find(part) != std::string_view::npos) return true;
-  std::fprintf(stderr, "error text is \"%s\"\n", driver()->error_text());
+  const std::string text = driver()->error_text();
+  if (text.find(part) != std::string::npos) return true;
+  harness::fail("error text is \"" + text + "\"");
   return false;
 }
 
@@ -130,8 +117,3 @@ inline constexpr const char* kAdd =
 inline constexpr const char* kPick =
     "program pick(table, index, out; rows)\neach:\n  %i = load index : i64\n  %n = param rows : i64\n"
     "  %r = check_index %i, %n, wrap, check\n  %v = load_at table, %r : i32\n  store out, %v\n";
-
-// Random alloc, free, stream, event and copy sequences (cmodel_stress_test.cpp).
-void stress(const char* options, int threads, int steps);
-void shared_stream(const char* options, int threads, int steps);
-void large_copies(const char* options, int threads, int rounds);

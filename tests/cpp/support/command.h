@@ -1,77 +1,19 @@
-// What the tests of support/ share: checks, a device memory with gaps, and commands that are easy to write.
+// What the tests of support/ share: a device memory with gaps, commands that are easy to write, the examples of isa.md.
 #pragma once
 #include <cstring>
-#include <functional>
-#include <iostream>
 #include <map>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "support/program/program.h"
+#include "support/program/validate.h"
 #include "support/reference/reference.h"
+#include "tests/cpp/harness/harness.h"
 
 namespace harness {
 
-struct Test {
-  const char* name;
-  void (*body)();
-};
-std::vector<Test>& tests();
-void report(const char* file, int line, const std::string& text);
 std::string isa_page();                             // the text of docs/isa.md
 npu::Program isa_program(const std::string& name);  // one of its examples
-
-struct Register {
-  Register(const char* name, void (*body)()) { tests().push_back({name, body}); }
-};
-
-#define TEST(name)                                                    \
-  static void test_##name();                                          \
-  static const harness::Register register_##name(#name, test_##name); \
-  static void test_##name()
-
-#define CHECK(condition) \
-  if (!(condition)) harness::report(__FILE__, __LINE__, #condition)
-
-template <typename A, typename B>
-void check_equal(const A& got, const B& want, const char* file, int line, const std::string& note = "") {
-  if (got == want) return;
-  std::ostringstream text;
-  text.precision(17);
-  text << "expected " << want << ", got " << got << (note.empty() ? "" : " (" + note + ")");
-  report(file, line, text.str());
-}
-#define EQUAL(got, want) harness::check_equal(got, want, __FILE__, __LINE__)
-#define EQUAL_NOTE(got, want, note) harness::check_equal(got, want, __FILE__, __LINE__, note)
-
-inline void check_near(double got, double want, double tolerance, const char* file, int line) {
-  const double error = got > want ? got - want : want - got;
-  if (error <= tolerance * (want < 0 ? 1 - want : 1 + want)) return;
-  std::ostringstream text;
-  text.precision(17);
-  text << "expected about " << want << ", got " << got;
-  report(file, line, text.str());
-}
-#define NEAR(got, want, tolerance) harness::check_near(got, want, tolerance, __FILE__, __LINE__)
-
-inline void check_contains(const std::string& text, const std::string& part, const char* file, int line) {
-  if (text.find(part) == std::string::npos) report(file, line, "expected '" + part + "' in '" + text + "'");
-}
-#define CONTAINS(text, part) harness::check_contains(text, part, __FILE__, __LINE__)
-
-// Lists are equal element by element; a NaN equals a NaN.
-template <typename T>
-void check_list(const std::vector<T>& got, const std::vector<T>& want, const char* file, int line) {
-  std::ostringstream text;
-  for (const T& x : got) text << x << " ";
-  text << "| expected ";
-  for (const T& x : want) text << x << " ";
-  bool same = got.size() == want.size();
-  for (size_t i = 0; same && i < got.size(); ++i) same = got[i] == want[i] || (got[i] != got[i] && want[i] != want[i]);
-  if (!same) report(file, line, "got " + text.str());
-}
-#define LIST(got, ...) harness::check_list(got, __VA_ARGS__, __FILE__, __LINE__)
 
 template <typename T>
 constexpr int dtype_of() {

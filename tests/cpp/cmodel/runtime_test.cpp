@@ -1,6 +1,5 @@
 // The rules of npu/runtime.h on the C model: memory, ranges, refusals, order, failures, reset. Stand-alone, so that it
-// runs under the thread and address sanitizers. Usage: npu-cmodel-test [steps]; exits with 1 if anything failed.
-#include <dlfcn.h>
+// runs under the thread and address sanitizers.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,23 +9,12 @@
 #include <thread>
 
 #include "support/driver/event_count.h"
-#include "tests/cpp/cmodel_rig.h"
-
-std::atomic<int> g_failures{0};
-
-const npu_driver* driver() {
-  static const npu_driver* table = [] {
-    void* library = dlopen(NPU_CMODEL_LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-      std::fprintf(stderr, "%s\n", dlerror());
-      std::exit(2);
-    }
-    return reinterpret_cast<const npu_driver* (*)()>(dlsym(library, "npu_driver_get"))();
-  }();
-  return table;
-}
+#include "tests/cpp/cmodel/rig.h"
 
 namespace {
+
+// Inline where that pays, always in a worker, and element by element.
+constexpr const char* kModes[] = {"memory=64M", "memory=64M:inline_ns=0", "memory=64M:mode=exact"};
 
 std::vector<int32_t> read_back(npu_stream* stream, npu_addr addr, size_t n) {
   std::vector<int32_t> out(n);
@@ -34,7 +22,7 @@ std::vector<int32_t> read_back(npu_stream* stream, npu_addr addr, size_t n) {
   return out;
 }
 
-void options_are_checked() {
+TEST(options_are_checked) {
   npu_instance* instance = nullptr;
   for (const char* bad : {"speed=3", "memory=12Q", "memory=", "devices=0", "mode=slow", "threads=-1", "regions=a@1",
                           "regions=a@0x100000+1M/b@0x180000+1M", "regions=a@0x100000+1M:memory=1M", "base=7"}) {
@@ -53,7 +41,7 @@ void options_are_checked() {
   CHECK(properties.least_priority == 0 && properties.greatest_priority == -1);
 }
 
-void memory_is_bounded_and_exact() {
+TEST(memory_is_bounded_and_exact) {
   Rig rig("memory=16M");
   npu_addr all = rig.alloc(16 << 20), more = 0;
   CHECK(driver()->memory_alloc(rig.device(), 1, &more) == NPU_ERROR_MEMORY && error_has("memory="));
@@ -82,7 +70,7 @@ void memory_is_bounded_and_exact() {
   OK(driver()->host_free(rig.device(), pinned));
 }
 
-void regions_fill_in_order() {
+TEST(regions_fill_in_order) {
   Rig rig("devices=2:regions=sram@0x10000000+1M/dram@0x80000000+8M");
   const npu_addr near = rig.alloc(768 << 10), far = rig.alloc(512 << 10);
   CHECK(near == 0x10000000 && far >= 0x80000000 && far < 0x80800000);
@@ -91,7 +79,7 @@ void regions_fill_in_order() {
   CHECK(rig.alloc(64) == near);
 }
 
-void ranges_grow_and_shrink() {
+TEST(ranges_grow_and_shrink) {
   Rig rig("memory=8M");
   npu_device* device = rig.device();
   npu_stream* stream = rig.stream();
@@ -124,7 +112,7 @@ void ranges_grow_and_shrink() {
   CHECK(rig.used(device) == 0);
 }
 
-void bad_accesses_are_refused_at_once(const char* options) {
+void bad_accesses_are_refused_at_once_with(const char* options) {
   Rig rig(options);
   npu_stream* stream = rig.stream();
   npu_program* add = rig.program(rig.device(), kAdd);
@@ -157,44 +145,12 @@ void bad_accesses_are_refused_at_once(const char* options) {
   CHECK(map(100, a, 1) == NPU_ERROR_ADDRESS);
 }
 
-// A padded row whose padding lies in memory that was given back, on both sides: the mask alone says what is touched.
-void masks_decide_at_the_edges_of_memory(const char* options) {
-  Rig rig(options);
-  npu_stream* stream = rig.stream();
-  constexpr int64_t kPiece = 2 << 20, kLength = kPiece / 4, kPad = 1000, kAll = kLength + 2 * kPad;
-  const npu_addr before = rig.alloc(kPiece), row = rig.alloc(kPiece), behind = rig.alloc(kPiece);
-  const npu_addr out = rig.alloc(2 * kPiece);
-  CHECK(before + kPiece == row && row + kPiece == behind);
-  OK(Command(NPU_COPY, nullptr, kLength, "fill").memory(row, NPU_I32).immediate(7, NPU_I32).submit(stream));
-  OK(driver()->stream_synchronize(stream));
-  OK(driver()->memory_free(rig.device(), before));
-  OK(driver()->memory_free(rig.device(), behind));
-  npu_program* pad =
-      rig.program(rig.device(),
-                  "program pad(x, out; first, last)\neach:\n  %i = index 0 : i64\n  %a = param first : i64\n"
-                  "  %b = param last : i64\n  %ge = ge %i, %a\n  %lt = lt %i, %b\n  %m = and %ge, %lt\n"
-                  "  %x = load x, mask %m : i32\n  store out, %x\n");
-  const auto run = [&](int64_t first, int64_t last) {
-    return Command(NPU_MAP, pad, kAll, "pad")
-        .memory(row - 4 * kPad, NPU_I32)
-        .memory(out, NPU_I32)
-        .param(first)
-        .param(last)
-        .submit(stream);
-  };
-  OK(run(kPad, kPad + kLength));
-  const std::vector<int32_t> got = read_back(stream, out, kAll);
-  for (int64_t i = 0; i < kAll; ++i) CHECK(got[i] == (i >= kPad && i < kPad + kLength ? 7 : 0));
-  // A mask that lets one more point through, on either side, is an error and not a crash.
-  for (const auto& [first, last] : {std::pair(kPad - 1, kPad + kLength), std::pair(kPad, kPad + kLength + 1)}) {
-    OK(run(first, last));
-    CHECK(driver()->stream_synchronize(stream) == NPU_ERROR_ADDRESS && error_has("MAP (pad)"));
-    OK(driver()->device_reset(rig.device()));
-  }
+TEST(bad_accesses_are_refused_at_once) {
+  for (const char* options : kModes) bad_accesses_are_refused_at_once_with(options);
 }
 
 // A command like one that was valid is looked at less: the last of many operands counts all the same.
-void many_operands_are_checked(const char* options) {
+void many_operands_are_checked_with(const char* options) {
   Rig rig(options);
   npu_stream* stream = rig.stream();
   npu_program* sum = rig.program(rig.device(),
@@ -214,7 +170,11 @@ void many_operands_are_checked(const char* options) {
   OK(driver()->stream_synchronize(stream));
 }
 
-void failures_are_reported_once(const char* options) {
+TEST(many_operands_are_checked) {
+  for (const char* options : kModes) many_operands_are_checked_with(options);
+}
+
+void failures_are_reported_once_with(const char* options) {
   Rig rig(options);
   npu_device* device = rig.device();
   npu_stream *stream = rig.stream(), *other = rig.stream();
@@ -259,7 +219,11 @@ void failures_are_reported_once(const char* options) {
   CHECK((read_back(stream, out, 3) == std::vector<int32_t>{10, 14, 14}));
 }
 
-void events_order_and_measure(const char* options) {
+TEST(failures_are_reported_once) {
+  for (const char* options : kModes) failures_are_reported_once_with(options);
+}
+
+void events_order_and_measure_with(const char* options) {
   Rig rig(options);
   npu_device* device = rig.device();
   npu_stream *first = rig.stream(), *second = rig.stream(rig.devices.back(), -1);
@@ -298,8 +262,13 @@ void events_order_and_measure(const char* options) {
   CHECK(driver()->event_elapsed(start, tail, &ms) == NPU_ERROR_INVALID && error_has("without timing"));
 }
 
+TEST(events_order_and_measure) {
+  for (const char* options : kModes) events_order_and_measure_with(options);
+  events_order_and_measure_with("devices=2:memory=64M:inline_ns=0");
+}
+
 // Queues work behind large copies, destroys its program, and lets some of it be dropped by a reset.
-void programs_and_resets_while_queued() {
+TEST(programs_and_resets_while_queued) {
   Rig rig("memory=128M:inline_ns=0");
   npu_device* device = rig.device();
   npu_stream *stream = rig.stream(), *waiting = rig.stream();
@@ -331,7 +300,7 @@ double processor_seconds() {
 }
 
 // A worker spins longer behind short waits, and not for ever.
-void an_idle_stream_sleeps() {
+TEST(an_idle_stream_sleeps) {
   cmodel::Patience patience;
   CHECK(patience.spin_ns() == cmodel::Patience::kShortNs);
   patience.waited(cmodel::Patience::kLongNs - 1);
@@ -352,7 +321,7 @@ void an_idle_stream_sleeps() {
 }
 
 // A child that never touches the device ends normally, while the parent's threads work.
-void a_forked_child_exits() {
+TEST(a_forked_child_exits) {
   Rig rig("memory=64M:inline_ns=0");
   npu_stream* stream = rig.stream();
   const npu_addr a = rig.alloc(16 << 20), b = rig.alloc(16 << 20);
@@ -364,38 +333,45 @@ void a_forked_child_exits() {
   OK(driver()->stream_synchronize(stream));
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const int steps = argc > 1 ? std::atoi(argv[1]) : 10'000;
-  options_are_checked();
-  memory_is_bounded_and_exact();
-  regions_fill_in_order();
-  ranges_grow_and_shrink();
-  for (const char* options : {"memory=64M", "memory=64M:inline_ns=0", "memory=64M:mode=exact"}) {
-    bad_accesses_are_refused_at_once(options);
-    many_operands_are_checked(options);
-    failures_are_reported_once(options);
-    events_order_and_measure(options);
+// Behind the fork: LeakSanitizer counts what helper threads keep for themselves as leaks of a child without them.
+// A padded row whose padding lies in memory that was given back, on both sides: the mask alone says what is touched.
+void masks_decide_at_the_edges_of_memory_with(const char* options) {
+  Rig rig(options);
+  npu_stream* stream = rig.stream();
+  constexpr int64_t kPiece = 2 << 20, kLength = kPiece / 4, kPad = 1000, kAll = kLength + 2 * kPad;
+  const npu_addr before = rig.alloc(kPiece), row = rig.alloc(kPiece), behind = rig.alloc(kPiece);
+  const npu_addr out = rig.alloc(2 * kPiece);
+  CHECK(before + kPiece == row && row + kPiece == behind);
+  OK(Command(NPU_COPY, nullptr, kLength, "fill").memory(row, NPU_I32).immediate(7, NPU_I32).submit(stream));
+  OK(driver()->stream_synchronize(stream));
+  OK(driver()->memory_free(rig.device(), before));
+  OK(driver()->memory_free(rig.device(), behind));
+  npu_program* pad =
+      rig.program(rig.device(),
+                  "program pad(x, out; first, last)\neach:\n  %i = index 0 : i64\n  %a = param first : i64\n"
+                  "  %b = param last : i64\n  %ge = ge %i, %a\n  %lt = lt %i, %b\n  %m = and %ge, %lt\n"
+                  "  %x = load x, mask %m : i32\n  store out, %x\n");
+  const auto run = [&](int64_t first, int64_t last) {
+    return Command(NPU_MAP, pad, kAll, "pad")
+        .memory(row - 4 * kPad, NPU_I32)
+        .memory(out, NPU_I32)
+        .param(first)
+        .param(last)
+        .submit(stream);
+  };
+  OK(run(kPad, kPad + kLength));
+  const std::vector<int32_t> got = read_back(stream, out, kAll);
+  for (int64_t i = 0; i < kAll; ++i) CHECK(got[i] == (i >= kPad && i < kPad + kLength ? 7 : 0));
+  // A mask that lets one more point through, on either side, is an error and not a crash.
+  for (const auto& [first, last] : {std::pair(kPad - 1, kPad + kLength), std::pair(kPad, kPad + kLength + 1)}) {
+    OK(run(first, last));
+    CHECK(driver()->stream_synchronize(stream) == NPU_ERROR_ADDRESS && error_has("MAP (pad)"));
+    OK(driver()->device_reset(rig.device()));
   }
-  events_order_and_measure("devices=2:memory=64M:inline_ns=0");
-  programs_and_resets_while_queued();
-  an_idle_stream_sleeps();
-  a_forked_child_exits();
-  // Behind the fork: LeakSanitizer counts what helper threads keep for themselves as leaks of a child without them.
-  for (const char* options : {"memory=64M", "memory=64M:inline_ns=0", "memory=64M:mode=exact"})
-    masks_decide_at_the_edges_of_memory(options);
-  shared_stream("memory=64M", 4, steps / 10);
-  shared_stream("memory=64M:inline_ns=0", 4, steps / 10);
-  for (const char* options : {"devices=2:memory=256M:threads=3", "devices=2:memory=256M:inline_ns=0:threads=3",
-                              "devices=2:memory=256M:mode=exact"})
-    stress(options, 3, steps);
-  large_copies("memory=64M:threads=4", 3, 20);
-  // Left open with work in the queue: the end of the process has to cope.
-  static Rig* abandoned = new Rig("memory=128M:inline_ns=0");
-  npu_stream* stream = abandoned->stream();
-  const npu_addr a = abandoned->alloc(32 << 20), b = abandoned->alloc(32 << 20);
-  for (int i = 0; i < 100; ++i) OK(driver()->copy_on_device(stream, b, a, 32 << 20));
-  std::printf("%s: %d failures\n", argv[0], g_failures.load());
-  return g_failures.load() ? 1 : 0;
 }
+
+TEST(masks_decide_at_the_edges_of_memory) {
+  for (const char* options : kModes) masks_decide_at_the_edges_of_memory_with(options);
+}
+
+}  // namespace
