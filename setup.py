@@ -34,8 +34,10 @@ class CMakeBuild(build_ext):
         jobs = os.environ.get("MAX_JOBS") or str(os.cpu_count() or 1)
         subprocess.run(["cmake", "--build", str(build), "-j", jobs], check=True)
         if not self.inplace:
-            # Drivers and models compiled ahead of time are compiled against these: torch_npu.include_path().
-            shutil.copytree(ROOT / "include", package / "include", dirs_exist_ok=True)
+            # Driver authors compile against the contract's headers: torch_npu.include_path().
+            shutil.copytree(ROOT / "include" / "npu", package / "include" / "npu", dirs_exist_ok=True)
+            # Models that are compiled ahead of time are made with these.
+            shutil.copytree(ROOT / "csrc" / "aoti", package / "include" / "aoti", dirs_exist_ok=True)
             shutil.copy(ROOT / "drivers" / "template" / "template.c", package / "new_driver")
             # Test programs and drivers that fail on purpose serve the repository only.
             shutil.rmtree(output / "testing", ignore_errors=True)
