@@ -4,6 +4,53 @@ package fp_pkg;
   localparam logic [31:0] NAN = 32'h7FC0_0000;
   localparam logic [30:0] INF = 31'h7F80_0000;
 
+  // A number moved left until its highest bit is 1, and by how many places: the most there are where it is 0. The two
+  // functions that the matrix engine runs for every product, bf16_mul and add, have steps of their own width.
+  typedef struct packed {
+    logic [4:0]  places;
+    logic [31:0] bits;
+  } left32_t;
+  typedef struct packed {
+    logic [5:0]  places;
+    logic [63:0] bits;
+  } left64_t;
+
+  function automatic left32_t left32(logic [31:0] a);
+    logic [ 4:0] lz;
+    logic [31:0] m;
+    m = a;
+    lz[4] = m[31:16] == 0;
+    m = lz[4] ? m << 16 : m;
+    lz[3] = m[31:24] == 0;
+    m = lz[3] ? m << 8 : m;
+    lz[2] = m[31:28] == 0;
+    m = lz[2] ? m << 4 : m;
+    lz[1] = m[31:30] == 0;
+    m = lz[1] ? m << 2 : m;
+    lz[0] = !m[31];
+    m = lz[0] ? m << 1 : m;
+    return {lz, m};
+  endfunction
+
+  function automatic left64_t left64(logic [63:0] a);
+    logic [ 5:0] lz;
+    logic [63:0] m;
+    m = a;
+    lz[5] = m[63:32] == 0;
+    m = lz[5] ? m << 32 : m;
+    lz[4] = m[63:48] == 0;
+    m = lz[4] ? m << 16 : m;
+    lz[3] = m[63:56] == 0;
+    m = lz[3] ? m << 8 : m;
+    lz[2] = m[63:60] == 0;
+    m = lz[2] ? m << 4 : m;
+    lz[1] = m[63:62] == 0;
+    m = lz[1] ? m << 2 : m;
+    lz[0] = !m[63];
+    m = lz[0] ? m << 1 : m;
+    return {lz, m};
+  endfunction
+
   // The product of two bf16 numbers: 16 significant bits, so it is exact in f32 unless it is subnormal or overflows.
   function automatic logic [31:0] bf16_mul(logic [15:0] a, logic [15:0] b);
     logic sign, nan, zero, tiny, inc;
@@ -87,21 +134,10 @@ package fp_pkg;
 
   function automatic normal_t normalize(logic [31:0] a);
     normal_t n;
-    logic [4:0] lz;
-    logic [23:0] m;
-    m = {|a[30:23], a[22:0]};
-    lz[4] = m[23:8] == 0;
-    m = lz[4] ? m << 16 : m;
-    lz[3] = m[23:16] == 0;
-    m = lz[3] ? m << 8 : m;
-    lz[2] = m[23:20] == 0;
-    m = lz[2] ? m << 4 : m;
-    lz[1] = m[23:22] == 0;
-    m = lz[1] ? m << 2 : m;
-    lz[0] = !m[23];
-    m = lz[0] ? m << 1 : m;
-    n.sig = m;
-    n.e = {2'b0, a[30:23]} + {9'b0, a[30:23] == 0} - {5'b0, lz};
+    left32_t m;
+    m = left32({|a[30:23], a[22:0], 8'b0});
+    n.sig = m.bits[31:8];
+    n.e = {2'b0, a[30:23]} + {9'b0, a[30:23] == 0} - {5'b0, m.places};
     return n;
   endfunction
 
@@ -127,7 +163,8 @@ package fp_pkg;
     logic [47:0] p;
     logic signed [11:0] ep, ec, ex, d;
     logic [51:0] mp, mc, mx, my, lost, s;
-    logic [5:0] sh, lz;
+    logic [5:0] sh;
+    left64_t left;
     na = normalize(a);
     nb = normalize(b);
     nc = normalize(c);
@@ -154,20 +191,9 @@ package fp_pkg;
     my = (my >> sh) | {51'b0, lost != 0};
     sub = sp ^ c[31];
     s = sub ? mx - my : mx + my;
-    lz[5] = s[51:20] == 0;
-    s = lz[5] ? s << 32 : s;
-    lz[4] = s[51:36] == 0;
-    s = lz[4] ? s << 16 : s;
-    lz[3] = s[51:44] == 0;
-    s = lz[3] ? s << 8 : s;
-    lz[2] = s[51:48] == 0;
-    s = lz[2] ? s << 4 : s;
-    lz[1] = s[51:50] == 0;
-    s = lz[1] ? s << 2 : s;
-    lz[0] = !s[51];
-    s = lz[0] ? s << 1 : s;
+    left = left64({s, 12'b0});
     return nan ? NAN : infp ? {sp, INF} : infc ? c : s == 0 ? {sp & c[31], 31'b0} : round(
-        big ? sp : c[31], ex + 12'sd1 - {6'b0, lz}, s
+        big ? sp : c[31], ex + 12'sd1 - {6'b0, left.places}, left.bits[63:12]
     );
   endfunction
 
@@ -179,26 +205,15 @@ package fp_pkg;
   // a * b, given the product of their significands.
   function automatic logic [31:0] product(logic [31:0] a, logic [31:0] b, logic [47:0] significands);
     logic sign, nan;
-    logic [47:0] p;
-    logic [5:0] lz;
+    left64_t p;
     logic signed [11:0] e;
     sign = a[31] ^ b[31];
-    p = significands;
-    lz[5] = p[47:16] == 0;
-    p = lz[5] ? p << 32 : p;
-    lz[4] = p[47:32] == 0;
-    p = lz[4] ? p << 16 : p;
-    lz[3] = p[47:40] == 0;
-    p = lz[3] ? p << 8 : p;
-    lz[2] = p[47:44] == 0;
-    p = lz[2] ? p << 4 : p;
-    lz[1] = p[47:46] == 0;
-    p = lz[1] ? p << 2 : p;
-    lz[0] = !p[47];
-    p = lz[0] ? p << 1 : p;
-    e = {4'b0, a[30:23]} + {11'b0, a[30:23] == 0} + {4'b0, b[30:23]} + {11'b0, b[30:23] == 0} - 12'sd126 - {6'b0, lz};
+    p = left64({significands, 16'b0});
+    e = {4'b0, a[30:23]} + {11'b0, a[30:23] == 0} + {4'b0, b[30:23]} + {11'b0, b[30:23] == 0} - 12'sd126 - {6'b0, p.places};
     nan = a[30:0] > INF | b[30:0] > INF | (a[30:0] == INF & b[30:0] == 0) | (b[30:0] == INF & a[30:0] == 0);
-    return nan ? NAN : &a[30:23] | &b[30:23] ? {sign, INF} : p == 0 ? {sign, 31'b0} : round(sign, e, {p, 4'b0});
+    return nan ? NAN : &a[30:23] | &b[30:23] ? {sign, INF} : significands == 0 ? {sign, 31'b0} : round(
+        sign, e, p.bits[63:12]
+    );
   endfunction
 
   function automatic logic is_nan(logic [31:0] a);
@@ -240,37 +255,17 @@ package fp_pkg;
   endfunction
 
   function automatic logic [31:0] from_f16(logic [15:0] a);
-    logic [ 3:0] lz;
-    logic [10:0] m;
-    logic [ 7:0] e;
-    m = {|a[14:10], a[9:0]};
-    lz[3] = m[10:3] == 0;
-    m = lz[3] ? m << 8 : m;
-    lz[2] = m[10:7] == 0;
-    m = lz[2] ? m << 4 : m;
-    lz[1] = m[10:9] == 0;
-    m = lz[1] ? m << 2 : m;
-    lz[0] = !m[10];
-    m = lz[0] ? m << 1 : m;
-    e = {3'b0, a[14:10]} + {7'b0, a[14:10] == 0} + 8'd112 - {4'b0, lz};
-    return &a[14:10] ? (a[9:0] != 0 ? NAN : {a[15], INF}) : a[14:0] == 0 ? {a[15], 31'b0} : {a[15], e, m[9:0], 13'b0};
+    left32_t m;
+    logic [7:0] e;
+    m = left32({|a[14:10], a[9:0], 21'b0});
+    e = {3'b0, a[14:10]} + {7'b0, a[14:10] == 0} + 8'd112 - {3'b0, m.places};
+    return &a[14:10] ? (a[9:0] != 0 ? NAN : {a[15], INF}) : a[14:0] == 0 ? {a[15], 31'b0} : {a[15], e, m.bits[30:21], 13'b0};
   endfunction
 
   function automatic logic [31:0] from_int(logic [31:0] a);
-    logic [ 4:0] lz;
-    logic [31:0] m;
-    m = a[31] ? -a : a;
-    lz[4] = m[31:16] == 0;
-    m = lz[4] ? m << 16 : m;
-    lz[3] = m[31:24] == 0;
-    m = lz[3] ? m << 8 : m;
-    lz[2] = m[31:28] == 0;
-    m = lz[2] ? m << 4 : m;
-    lz[1] = m[31:30] == 0;
-    m = lz[1] ? m << 2 : m;
-    lz[0] = !m[31];
-    m = lz[0] ? m << 1 : m;
-    return a == 0 ? 0 : round(a[31], 12'sd158 - {7'b0, lz}, {m, 20'b0});
+    left32_t m;
+    m = left32(a[31] ? -a : a);
+    return a == 0 ? 0 : round(a[31], 12'sd158 - {7'b0, m.places}, {m.bits, 20'b0});
   endfunction
 
   // Towards zero; what does not fit, and a NaN, is the smallest integer.
@@ -281,22 +276,9 @@ package fp_pkg;
   endfunction
 
   function automatic logic [31:0] from_long(logic [63:0] a);
-    logic [ 5:0] lz;
-    logic [63:0] m;
-    m = a[63] ? -a : a;
-    lz[5] = m[63:32] == 0;
-    m = lz[5] ? m << 32 : m;
-    lz[4] = m[63:48] == 0;
-    m = lz[4] ? m << 16 : m;
-    lz[3] = m[63:56] == 0;
-    m = lz[3] ? m << 8 : m;
-    lz[2] = m[63:60] == 0;
-    m = lz[2] ? m << 4 : m;
-    lz[1] = m[63:62] == 0;
-    m = lz[1] ? m << 2 : m;
-    lz[0] = !m[63];
-    m = lz[0] ? m << 1 : m;
-    return a == 0 ? 0 : round(a[63], 12'sd190 - {6'b0, lz}, {m[63:13], |m[12:0]});
+    left64_t m;
+    m = left64(a[63] ? -a : a);
+    return a == 0 ? 0 : round(a[63], 12'sd190 - {6'b0, m.places}, {m.bits[63:13], |m.bits[12:0]});
   endfunction
 
   function automatic logic [63:0] to_long(logic [31:0] a);

@@ -14,6 +14,7 @@ import torch
 
 import torch_npu
 from tests.support import LIBRARIES, ROOT
+from torch_npu import debug
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -94,3 +95,19 @@ def _device_as_found():
     with torch_npu.fallback.mode("quiet"):
         yield
     torch.npu.synchronize()
+
+
+@pytest.fixture
+def log(tmp_path):
+    """Runs a function with the log on, and returns its lines."""
+
+    def run(work, level=1, **options) -> list[str]:
+        file = tmp_path / "log"
+        with debug.debug_mode(level, file=file, **options):
+            work()
+            torch.npu.synchronize()
+        lines = file.read_text().splitlines()
+        file.unlink()
+        return lines
+
+    return run

@@ -1,58 +1,160 @@
-"""Includes point one way across the contract, and the contract is plain C. Exit status 1 names each violation.
+"""Holds every #include and import to the map of the house, tools/rooms.toml. Exit status 1 names each violation.
 
-- include/, drivers/, support/, tools/ know no PyTorch.
-- csrc/ knows no driver.
-- a header of include/npu compiles alone as C99, C11 and C++.
+- a room uses the floors below it and what its wing names; every folder with code is a room of the map
+- only wings with `torch` include or import PyTorch
+- a header of include/npu compiles alone as C99, C11 and C++
 """
 
+import argparse
+import ast
 import re
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parent.parent
+CPP = {".h", ".c", ".cpp", ".def", ".inc"}
+CODE = CPP | {".py", ".sv", ".js"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
-TORCH = re.compile(r"^(torch|ATen|c10|caffe2|pybind11|Python\.h)(/|$)")
-DRIVERS = re.compile(r"^(\.\./)*drivers/")
-
-# Folder, what it must not include, why.
-RULES = (
-    ("include", TORCH, "the contract knows no PyTorch"),
-    ("include", re.compile(r"^(csrc|support|drivers)/"), "the contract knows nobody"),
-    ("support", TORCH, "both sides use support/: it knows the contract only"),
-    ("support", re.compile(r"^(csrc|drivers)/"), "both sides use support/: it knows the contract only"),
-    ("drivers", TORCH, "a driver knows no PyTorch"),
-    ("drivers", re.compile(r"^csrc/"), "a driver knows the contract only"),
-    ("tools", TORCH, "tools run without PyTorch"),
-    ("csrc", DRIVERS, "the PyTorch side knows no driver"),
-)
-SUFFIXES = {".h", ".c", ".cpp", ".def", ".inc"}
+TORCH = re.compile(r"(torch|ATen|c10|caffe2|pybind11|Python\.h)(/|$)")
 
 
-def wrong_includes() -> list[str]:
+@dataclass
+class Wing:
+    folder: str
+    floors: list[list[str]]
+    uses: list[str] = field(default_factory=list)
+    asks: list[str] = field(default_factory=list)
+    torch: bool = False
+
+    def rooms(self) -> list[str]:
+        return [self.path(room) for floor in self.floors for room in floor]
+
+    def path(self, room: str) -> str:
+        return self.folder if room == "." else f"{self.folder}/{room}"
+
+    def floor(self, path: str) -> int:
+        return next(n for n, floor in enumerate(self.floors) if path in map(self.path, floor))
+
+
+class House:
+    def __init__(self, plan: dict):
+        self.wings = {folder: Wing(folder, **facts) for folder, facts in plan.items()}
+        self.wing_of_room = {room: wing for wing in self.wings.values() for room in wing.rooms()}
+
+    def room(self, path: str) -> str | None:
+        """Of a file; None: it is outside the house, or its folder is no room."""
+        folder = str(PurePosixPath(path).parent)
+        return folder if folder in self.wing_of_room else None
+
+    def may_use(self, user: str, used: str, is_asked: bool) -> bool:
+        wing = self.wing_of_room[user]
+        if used not in wing.rooms():
+            return any(used in (name, *(self.wings[name].rooms() if name in self.wings else ())) for name in wing.uses)
+        return user == used or wing.floor(used) < wing.floor(user) or (is_asked and user in map(wing.path, wing.asks))
+
+
+def code_files(root: Path, folders: set[str]) -> list[str]:
+    """The sources under these folders, without what a build puts there."""
+    files = (file for folder in sorted(folders) for file in sorted((root / folder).rglob("*")))
+    found = (file.relative_to(root) for file in files if file.suffix in CODE)
+    return [str(file) for file in found if file.parts[:2] != ("torch_npu", "lib") and file.name != "_build_info.py"]
+
+
+def included(root: Path, file: str) -> list[tuple[str, bool]]:
+    """What a C or C++ file includes, as a path from the root where it is one of ours."""
+    names = INCLUDE.findall((root / file).read_text())
+    result = []
+    for name in names:
+        beside = (root / file).parent / name
+        places = [beside, root / name, root / "include" / name, root / "csrc" / "aoti" / name]
+        place = next((p.resolve() for p in places if p.is_file()), None)
+        result.append((str(place.relative_to(root)) if place else name, False))
+    return result
+
+
+def imported(root: Path, file: str) -> list[tuple[str, bool]]:
+    """What a Python file imports, as a path where it is one of ours, and whether only a call does it."""
+    tree = ast.parse((root / file).read_text())
+    in_calls = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+    }
+    is_program = PurePosixPath(file).name == "__main__.py"  # begins what was asked for
+    package = PurePosixPath(file).parent.parts
+    result = []
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            names = [f"{base}.{alias.name}" for alias in node.names]
+        result += [(module_path(root, name), is_program or id(node) in in_calls) for name in names]
+    return result
+
+
+def module_path(root: Path, name: str) -> str:
+    """torch_npu.cli.table.Table: torch_npu/cli/table.py. A name that is none of ours stays, with slashes."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        for end in (".py", "/__init__.py"):
+            path = "/".join(parts[:length]) + end
+            if (root / path).is_file():
+                return path
+    return "/".join(parts)
+
+
+def wrong_uses(root: Path, house: House, files: list[str]) -> list[str]:
     found = []
-    for folder, forbidden, why in RULES:
-        for file in sorted((ROOT / folder).rglob("*")):
-            if file.suffix not in SUFFIXES:
-                continue
-            for name in INCLUDE.findall(file.read_text()):
-                if forbidden.search(name):
-                    found.append(f"{file.relative_to(ROOT)} includes {name}: {why}")
+    for file in files:
+        user = house.room(file)
+        if user is None:
+            continue
+        wing = house.wing_of_room[user]
+        uses = included(root, file) if Path(file).suffix in CPP else []
+        uses = imported(root, file) if file.endswith(".py") else uses
+        for name, is_asked in dict.fromkeys(uses):
+            used = house.room(name)
+            if used and not house.may_use(user, used, is_asked):
+                found.append(f"{file} uses {name}: expected {reason(house, user, used)}")
+            elif not used and TORCH.match(name) and not wing.torch:
+                found.append(f"{file} uses {name}: expected no PyTorch in {wing.folder}/")
     return found
 
 
-def wrong_headers() -> list[str]:
+def reason(house: House, user: str, used: str) -> str:
+    wing = house.wing_of_room[user]
+    if used in wing.rooms():
+        return f"a room on a floor below {user} (tools/rooms.toml), got {used}"
+    return f"one of {', '.join(wing.uses) or 'no other wing'} (tools/rooms.toml), got {used}"
+
+
+def wrong_rooms(house: House, files: list[str]) -> list[str]:
+    """The map and the tree have the same rooms."""
+    folders, rooms = {str(PurePosixPath(file).parent) for file in files}, {*house.wing_of_room}
+    strange = [f"{folder}/ has code: expected a room of tools/rooms.toml" for folder in sorted(folders - rooms)]
+    return strange + [f"tools/rooms.toml: expected code in {room}/, got none" for room in sorted(rooms - folders)]
+
+
+def wrong_headers(root: Path) -> list[str]:
+    """Headers of the contract that are not plain C."""
     found = []
     compilers = (("gcc", "c99", "c"), ("gcc", "c11", "c"), ("g++", "c++20", "cpp"))
-    for header in sorted((ROOT / "include" / "npu").glob("*.h")):
+    for header in sorted((root / "include" / "npu").glob("*.h")):
         for compiler, standard, suffix in compilers:
             with tempfile.TemporaryDirectory() as folder:
                 source = Path(folder) / f"alone.{suffix}"
                 source.write_text(f'#include "npu/{header.name}"\nint alone(void);\nint alone(void) {{ return 0; }}\n')
                 command = [compiler, f"-std={standard}", "-pedantic", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
                 result = subprocess.run(
-                    [*command, f"-I{ROOT / 'include'}", str(source)], capture_output=True, text=True
+                    [*command, f"-I{root / 'include'}", str(source)], capture_output=True, text=True
                 )
                 if result.returncode:
                     found.append(f"include/npu/{header.name} is not plain {standard}:\n{result.stderr.rstrip()}")
@@ -60,7 +162,12 @@ def wrong_headers() -> list[str]:
 
 
 def main() -> int:
-    found = wrong_includes() + wrong_headers()
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--root", type=Path, default=ROOT, help="the tree to look at")
+    root = options.parse_args().root.resolve()
+    house = House(tomllib.loads((root / "tools" / "rooms.toml").read_text()))
+    files = code_files(root, {folder.split("/")[0] for folder in house.wings})
+    found = wrong_rooms(house, files) + wrong_uses(root, house, files) + wrong_headers(root)
     for line in found:
         print(line)
     return int(bool(found))

@@ -1,9 +1,8 @@
 // validate_command: the rules of docs/isa.md that a command must keep and that need no memory.
-#include <string>
+#include "support/program/validate.h"
 
 #include "support/program/op_info.h"
 #include "support/program/program.h"
-#include "support/reference/reference.h"
 
 namespace npu {
 namespace {

@@ -4,8 +4,8 @@
 #include <limits>
 #include <type_traits>
 
-#include "support/program/functions.h"
 #include "support/program/program.h"
+#include "support/reference/functions.h"
 
 namespace npu {
 namespace {

@@ -1,6 +1,7 @@
 #include "support/reference/reference.h"
 
 #include "support/program/program.h"
+#include "support/program/validate.h"
 #include "support/reference/machine.h"
 
 namespace npu {

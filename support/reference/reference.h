@@ -17,8 +17,4 @@ using Translate = std::function<void*(npu_addr addr, uint64_t size, bool write)>
 npu_status run_reference(const npu_command& command, const npu_program_desc* program, const Translate& translate,
                          std::string* error);
 
-// Checks a command against the rules of the contract that need no memory: kind, ranks, operand types and count,
-// program shape (folds only in REDUCE, acc only in an epilogue, ...). Empty, or the first rule broken.
-std::string validate_command(const npu_command& command, const npu_program_desc* program);
-
 }  // namespace npu

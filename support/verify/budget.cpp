@@ -9,9 +9,9 @@
 #include <optional>
 
 #include "support/program/approximation.h"
-#include "support/program/functions.h"
 #include "support/program/op_info.h"
 #include "support/program/program.h"
+#include "support/reference/functions.h"
 #include "support/verify/element.h"
 
 namespace npu {

@@ -13,6 +13,7 @@ from torch import nn
 
 import torch_npu
 from tests.support import ROOT, small_models
+from tests.support.compiled import to_npu
 
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="AOTInductor compiles a library: needs g++")
 
@@ -80,10 +81,6 @@ class Logits(nn.Module):
 
     def forward(self, **kwargs):
         return self.model(**kwargs).logits
-
-
-def to_npu(x):
-    return torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.npu(), x)
 
 
 @pytest.fixture(scope="module")

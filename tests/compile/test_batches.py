@@ -15,12 +15,8 @@ from torch_npu.compile.graph import batches
 
 
 @pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
+def fresh(nothing_cached):
     counters.clear()
-    torch.manual_seed(0)
-    with torch._inductor.config.patch(force_disable_caches=True):  # what is cached is not rewritten again
-        yield
 
 
 def heads(x, w):

@@ -6,13 +6,7 @@ import torch._dynamo
 from torch._inductor.utils import run_and_get_code
 from torch.nn import functional as F
 
-
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with torch._inductor.config.patch(force_disable_caches=True):
-        yield
+pytestmark = pytest.mark.usefixtures("nothing_cached")
 
 
 def run(fn, shapes, wanted=None):

@@ -10,16 +10,9 @@ from torch._inductor.utils import run_and_get_code
 from torch.nn import functional as F
 
 import torch_npu
-from tests.support import small_models
+from torch_npu.bench import networks
 
-
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    torch_npu.fallback.reset()
-    torch.manual_seed(0)
-    with torch._inductor.config.patch(force_disable_caches=True):
-        yield
+pytestmark = pytest.mark.usefixtures("nothing_cached")
 
 
 def kinds(codes) -> dict[str, int]:
@@ -80,7 +73,7 @@ def test_a_block_of_resnet_is_its_convolutions(inputs, outputs, stride, size, la
 
 
 def test_resnet18_has_no_maps_between_its_convolutions():
-    model, x = small_models.ResNet18(width=16, classes=10).eval(), torch.randn(2, 3, 32, 32)
+    model, x = networks.ResNet18(10, width=16).eval(), torch.randn(2, 3, 32, 32)
     with torch.no_grad():
         want = model(x)
         compiled = torch.compile(model.npu(), fullgraph=True)

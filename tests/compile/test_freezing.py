@@ -9,14 +9,11 @@ from torch._inductor import config
 from torch._inductor.utils import run_and_get_code
 
 import torch_npu
-from tests.support import small_models
+from torch_npu.bench import networks
 
 
 @pytest.fixture(autouse=True)
 def fresh():
-    torch._dynamo.reset()
-    torch_npu.fallback.reset()
-    torch.manual_seed(0)
     with config.patch(freezing=True, force_disable_caches=True), torch.no_grad():
         yield
 
@@ -33,7 +30,7 @@ def compiled(model, *inputs):
 
 
 def test_batch_norms_of_resnet18_are_gone():
-    model = small_models.ResNet18(width=16, classes=10).eval()
+    model = networks.ResNet18(10, width=16).eval()
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.running_mean.normal_(0, 0.2)

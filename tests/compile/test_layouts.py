@@ -20,7 +20,6 @@ def run(model, x):
 @pytest.mark.parametrize("weights_last", [False, True])
 @pytest.mark.parametrize("image_last", [False, True])
 def test_channels_last(weights_last, image_last):
-    torch._dynamo.reset()
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(6, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 3)).npu()
     x = torch.randn(2, 6, 8, 8).npu()
@@ -46,7 +45,6 @@ def test_layouts_are_compared_exactly():
 
 
 def test_generated_code_refuses_another_layout_than_was_traced():
-    torch._dynamo.reset()
     x = torch.randn(4, 6).npu()
     _, (code,) = run_and_get_code(torch.compile(lambda x: x + 1), x)
     module = PyCodeCache.load(code)
@@ -69,7 +67,6 @@ def test_generated_code_refuses_another_layout_than_was_traced():
 @torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
 def test_positions_of_ones(find):
     """Traced with columns behind each other, as on cuda."""
-    torch._dynamo.reset()
     x = torch.eye(3, 4).npu()
     compiled = torch.compile(lambda x: (find(x + 0), x * 2), fullgraph=True)
     for ones in (x, x[:2], torch.zeros_like(x)):

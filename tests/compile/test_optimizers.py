@@ -35,7 +35,6 @@ def train(name, device, compiled):
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_compiled_step(name):
-    torch._dynamo.reset()
     torch_npu.fallback.reset()
     got, optimizer = train(name, "npu", compiled=True)
     assert not torch_npu.fallback.report()
@@ -88,7 +87,6 @@ def run_steps(name, device, plan):
 @pytest.mark.parametrize("plan", ["eecmcee", "cclee"])
 @pytest.mark.parametrize("name", CHANGING)
 def test_eager_and_compiled_steps_take_turns(name, plan):
-    torch._dynamo.reset()
     got, want = run_steps(name, "npu", plan), run_steps(name, "cpu", plan)
     for mine, theirs in zip(got, want, strict=True):
         # Muon computes in bfloat16.

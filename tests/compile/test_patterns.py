@@ -21,15 +21,10 @@ EAGER = {"attn_implementation": "eager"}
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch):
-    torch._dynamo.reset()
+def fresh(monkeypatch, nothing_cached):
     counters.clear()
-    torch_npu.fallback.reset()
-    torch.manual_seed(0)
     for name in ("WITHOUT_GRADIENT", "CAUSAL_WITH_GRADIENT", "MANY", "FEW_KEYS"):  # also where it would not pay
         monkeypatch.setattr(attention, name, 0)
-    with torch._inductor.config.patch(force_disable_caches=True):  # what is cached is not rewritten again
-        yield
 
 
 def fired() -> dict[str, int]:

@@ -7,11 +7,6 @@ from torch._inductor.utils import run_and_get_code
 from torch.nn import functional as F
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-
-
 @pytest.mark.parametrize("special", [None, float("nan"), float("-inf")])
 def test_pooling_over_a_border_with_positions(special):
     image = torch.randn(2, 3, 9, 13)

@@ -11,7 +11,6 @@ import torch_npu
 
 @pytest.fixture(autouse=True)
 def fresh():
-    torch._dynamo.reset()
     yield
     torch._dynamo.reset()
 

@@ -9,10 +9,7 @@ from torch._dynamo.utils import counters
 
 import torch_npu
 from tests.support import small_models
-
-
-def to_npu(x):
-    return torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.npu(), x)
+from tests.support.compiled import to_npu
 
 
 def step(model, run, args, kwargs):
@@ -44,7 +41,6 @@ def graphs_on_cpu(model, args, kwargs) -> int:
 
 @pytest.mark.parametrize("name", ["lenet", "resnet18", "bert", "vit", "llama", "qwen2"])
 def test_training(name):
-    torch._dynamo.reset()
     torch.manual_seed(0)
     reference, args, kwargs = getattr(small_models, name)()
     for module in reference.modules():

@@ -118,3 +118,28 @@ def test_dropout_repeats_in_checkpointed_backward():
     y = torch.utils.checkpoint.checkpoint(lambda t: torch.nn.functional.dropout(t, 0.5), x, use_reentrant=False)
     y.sum().backward()
     assert torch.equal(x.grad.cpu(), y.detach().cpu())
+
+
+def test_generators_share_a_state_on_request():
+    a = torch.Generator(device="npu").manual_seed(3)
+    b = torch.Generator(device="npu").manual_seed(4)
+    b.graphsafe_set_state(a.graphsafe_get_state())
+    a.manual_seed(5)
+    assert b.initial_seed() == 5
+    c = a.clone_state()
+    a.manual_seed(6)
+    assert c.initial_seed() == 5
+
+
+def test_generator_offset_is_a_multiple_of_four():
+    g = torch.Generator(device="npu")
+    g.set_offset(8)
+    assert g.get_offset() == 8
+    state = g.get_state()
+    assert state.numel() == 16 and int.from_bytes(bytes(state[8:].tolist()), "little") == 8
+    try:
+        g.set_offset(6)
+    except RuntimeError as error:
+        assert "multiple of 4" in str(error)
+    else:
+        raise AssertionError("an offset of 6 was accepted")

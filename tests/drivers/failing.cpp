@@ -9,6 +9,7 @@
 
 #include "npu/runtime.h"
 #include "support/program/program.h"
+#include "support/program/validate.h"
 #include "support/reference/reference.h"
 
 extern "C" {

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import torch_npu
+from tests.support import small_models
 from torch_npu.quantization import Int8Linear, quantize_
 
 npu = torch.ops.npu
@@ -226,19 +227,9 @@ def test_opcheck(op, arguments, device):
 
 
 def small_qwen2():
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
     torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=256,
-        hidden_size=128,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        intermediate_size=256,
-        max_position_embeddings=128,
-    )
-    return Qwen2ForCausalLM(config).eval()
+    sizes = {"vocab_size": 256, "hidden_size": 128, "num_hidden_layers": 3, "intermediate_size": 256}
+    return small_models.qwen2_alone(max_position_embeddings=128, **sizes).eval()
 
 
 # Of the largest logit. A weight is off by up to 1 / 254 of the largest in its row, an activation likewise.

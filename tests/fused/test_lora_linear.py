@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import torch_npu
+from tests.support import small_models
 
 devices = pytest.mark.parametrize("device", ["npu", "cpu"])
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -113,20 +114,11 @@ def test_bad_arguments_are_named():
 
 def small_model(dropout=0.0):
     import peft
-    from transformers import Qwen2Config, Qwen2ForCausalLM
 
     torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=64,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        intermediate_size=48,
-    )
     targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     lora = peft.LoraConfig(r=4, lora_alpha=8, lora_dropout=dropout, target_modules=targets, init_lora_weights=False)
-    return peft.get_peft_model(Qwen2ForCausalLM(config), lora)
+    return peft.get_peft_model(small_models.qwen2_alone(vocab_size=64, intermediate_size=48), lora)
 
 
 def losses(model, device, steps=4):

@@ -255,3 +255,19 @@ print(round(cycles), work["args"]["cycles"])
 def test_the_work_of_a_simulated_device_has_its_cycles(python, tmp_path):
     by_events, by_profile = python(SIMULATED, str(tmp_path / "trace.json"), TORCH_NPU_DRIVER="rtl").lines()[-1].split()
     assert int(by_events) == int(by_profile) > 1000
+
+
+def test_the_profiler_sees_device_memory():
+    with torch.profiler.profile(profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        torch.empty(1 << 20, device="npu", dtype=torch.uint8)
+    changes = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    npu = [e.nbytes() for e in changes if e.device_type() == torch._C._autograd.DeviceType.PrivateUse1]
+    assert sorted(npu) == [-(1 << 20), 1 << 20]
+
+
+def test_the_event_profiler_times_ops_on_the_device(cmodel):
+    x = torch.randn(256, 256, device="npu")
+    with torch.autograd.profiler.profile(use_device="npu") as profile:
+        x @ x
+    (mm,) = [e for e in profile.key_averages() if e.key == "aten::mm"]
+    assert 0 < mm.device_time_total < 1e6

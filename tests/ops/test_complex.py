@@ -5,45 +5,11 @@ import math
 
 import pytest
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
 
 import torch_npu
-from torch_npu.testing import compare
+from tests.support.tensors import assert_same, same, values
 
-FUNCTIONS = "acos acosh asin asinh atan atanh cos cosh exp exp2 expm1 log log10 log1p log2 reciprocal rsqrt sigmoid sin"
-FUNCTIONS += " sinc sinh sqrt tan tanh abs angle neg sgn conj_physical real imag isnan isinf isfinite isreal square"
-ARITHMETIC = "add sub mul div pow rsub addcmul addcdiv lerp logaddexp eq ne isclose where masked_fill logical_and"
-ARITHMETIC += " logical_not float_power"
-REDUCTIONS = "sum mean prod cumsum cumprod logcumsumexp logsumexp var std var_mean any all count_nonzero norm trace"
-REDUCTIONS += " linalg.vector_norm masked.mean"
-PRODUCTS = "mm bmm addmm addmv baddbmm dot vdot matmul einsum nn.functional.linear nn.functional.conv2d"
-MOVEMENT = "cat gather scatter_add index_select index_put index_add index_fill index_copy take put masked_select flip"
-MOVEMENT += " masked_scatter roll tril triu eye linspace logspace nonzero nn.functional.pad clone bool"
-NAMES = " ".join([FUNCTIONS, ARITHMETIC, REDUCTIONS, PRODUCTS, MOVEMENT]).split()
-OPS = {op.name: op for op in reversed(op_db) if not op.variant_test_name}
 BOTH = [torch.complex64, torch.complex128]
-FORWARD = ("index_fill",)  # its gradient asks for _unique, whatever the type
-
-
-@pytest.fixture
-def native():
-    with torch_npu.fallback.mode("error"):
-        yield
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_samples_match_the_cpu(native, name):
-    op = OPS.get(name) or next(op for op in op_db if op.name == name)
-    for dtype in BOTH:
-        result = compare.check(op, dtype, device="npu", grad=dtype == torch.complex64 and name not in FORWARD, limit=6)
-        assert result.status == "passed", f"{dtype}: {result.message}"
-
-
-def same(function, *tensors, **limits):
-    expected = function(*tensors)
-    got = function(*(t.to("npu") if isinstance(t, torch.Tensor) else t for t in tensors))
-    assert got.device.type == "npu" and got.dtype == expected.dtype and got.shape == expected.shape
-    torch.testing.assert_close(got.cpu(), expected, equal_nan=True, **limits)
 
 
 @pytest.mark.parametrize("dtype", BOTH)
@@ -236,3 +202,9 @@ def test_training_a_complex_layer(native):
 def test_abs_in_place_is_refused_as_on_the_cpu():
     with pytest.raises(RuntimeError, match="In-place abs is not supported for complex tensors"):
         torch.ones(2, dtype=torch.complex64, device="npu").abs_()
+
+
+def test_conj_physical_in_place():
+    x = torch.complex(values((3, 4), torch.float32), values((3, 4), torch.float32, 1))
+    assert_same(x.npu().conj_physical_(), x.conj().resolve_conj())
+    assert_same(x.npu().t().conj_physical_(), x.t().conj().resolve_conj())

@@ -112,3 +112,14 @@ def test_geometric_numbers_may_be_integers(cmodel):
     assert x.min() == 1 and 1.7 < x.double().mean() < 2.3
     with pytest.raises(NotImplementedError, match="Bool"):
         x.bool().geometric_(0.5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_integers_beside_halves_are_rounded_first(dtype, native):
+    x = torch.tensor([1.0, -2.5, 300.0], dtype=dtype)
+    n = torch.tensor([4097, 2049, 257])
+    for op in (torch.add, torch.mul, torch.div, torch.maximum, torch.clamp_min):
+        torch.testing.assert_close(op(x.npu(), n.npu()).cpu(), op(x, n), rtol=0, atol=0)
+    for mode in ("trunc", "floor"):
+        got = torch.div(n.to(dtype).npu(), x.npu(), rounding_mode=mode).cpu()
+        assert torch.equal(got, torch.div(n.to(dtype), x, rounding_mode=mode))

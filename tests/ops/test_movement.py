@@ -1,67 +1,12 @@
 """Ops that move data: indexing, gather, scatter, pooling, interpolation, padding, random numbers. On the device."""
 
+import itertools
+
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.testing._internal.common_methods_invocations import op_db
 
 import torch_npu
-from torch_npu.testing import compare
-
-OPS = """
-__getitem__ index_put index_select index_add index_copy index_fill gather scatter scatter_add
-scatter_reduce.sum scatter_reduce.prod scatter_reduce.amax scatter_reduce.amin take take_along_dim put
-nonzero nonzero_static masked_select masked_scatter cat stack hstack vstack flip roll rot90 repeat repeat_interleave
-nn.functional.embedding nn.functional.max_pool1d nn.functional.max_pool2d nn.functional.max_pool3d
-nn.functional.avg_pool1d nn.functional.avg_pool2d nn.functional.avg_pool3d
-nn.functional.adaptive_avg_pool1d nn.functional.adaptive_avg_pool2d nn.functional.adaptive_avg_pool3d
-nn.functional.adaptive_max_pool1d nn.functional.adaptive_max_pool2d nn.functional.adaptive_max_pool3d
-nn.functional.interpolate_nearest nn.functional.interpolate_linear nn.functional.interpolate_bilinear
-nn.functional.interpolate_trilinear nn.functional.interpolate_bicubic
-nn.functional.pad_constant nn.functional.pad_reflect nn.functional.pad_replicate nn.functional.pad_circular
-nn.functional.unfold nn.functional.pixel_shuffle unfold
-""".split()
-BY_NAME = {op.full_name.replace(".", "_"): op for op in op_db}
-DTYPES = (torch.float32, torch.bfloat16, torch.int64)
-# The CPU adds 16-bit numbers in 16 bits here; the device adds in single precision.
-CRUDE_ON_THE_CPU = {("nn.functional.adaptive_avg_pool3d", torch.bfloat16)}
-
-
-def named(name):
-    return BY_NAME.get(name.replace(".", "_"))
-
-
-def cases():
-    for name in OPS:
-        op = named(name)
-        for dtype in DTYPES:
-            if op and dtype in op.supported_dtypes("cpu") and (name, dtype) not in CRUDE_ON_THE_CPU:
-                yield pytest.param(op, dtype, id=f"{name}-{str(dtype).removeprefix('torch.')}")
-
-
-@pytest.mark.parametrize(("op", "dtype"), list(cases()))
-def test_as_on_the_cpu_and_without_fallback(op, dtype):
-    with torch_npu.fallback.mode("error"):
-        result = compare.check(op, dtype, device="npu", grad=False, limit=8)
-    assert result.status == "passed", result.message
-
-
-GRADIENTS = """
-__getitem__ index_select gather scatter_add cat nn.functional.embedding nn.functional.max_pool2d
-nn.functional.max_pool3d nn.functional.avg_pool2d nn.functional.avg_pool3d nn.functional.adaptive_avg_pool2d
-nn.functional.adaptive_max_pool2d nn.functional.interpolate_bilinear nn.functional.interpolate_bicubic
-nn.functional.pad_reflect nn.functional.pad_replicate nn.functional.unfold unfold
-""".split()
-
-
-@pytest.mark.parametrize("name", GRADIENTS)
-def test_gradient_as_on_the_cpu(name):
-    result = compare.check(named(name), torch.float32, device="npu", grad=True, limit=6)
-    assert result.status == "passed", result.message
-
-
-def test_every_op_of_the_lists_exists():
-    assert [name for name in OPS + GRADIENTS if named(name) is None] == []
 
 
 def both(function, *tensors):
@@ -242,3 +187,78 @@ def test_windows_at_the_edge_of_memory(python):
         assert torch.equal(unfolded, torch.nn.functional.unfold(image[:, :, :64].cpu(), 3, padding=1))
     """)
     assert result.status == 0, result.err
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("op", ["scatter_add", "index_add", "scatter_reduce"])
+def test_many_small_additions_to_one_element_are_not_lost(op, dtype):
+    """1 + 1000 * 2**-12: rounding after each addition would stay at 1."""
+    start, small = torch.ones(1, dtype=dtype), torch.full((1000,), 2.0**-12, dtype=dtype)
+    index = torch.zeros(1000, dtype=torch.int64)
+    arguments = ("sum",) if op == "scatter_reduce" else ()
+    got = getattr(start.npu(), op)(0, index.npu(), small.npu(), *arguments)
+    assert got.item() == pytest.approx(1 + 1000 * 2.0**-12, rel=2.0**-8)
+
+
+def test_triangle_indices_of_every_small_shape(native):
+    for rows, columns, offset in itertools.product(range(5), range(5), range(-6, 7)):
+        for make in (torch.tril_indices, torch.triu_indices):
+            got = make(rows, columns, offset, device="npu").cpu()
+            assert torch.equal(got, make(rows, columns, offset)), (make, rows, columns, offset)
+    big = torch.tril_indices(3000, 3000, device="npu").cpu()
+    assert torch.equal(big, torch.tril_indices(3000, 3000))
+
+
+SAMPLERS = itertools.product(
+    (2, 3), ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection"), (False, True)
+)
+
+
+@pytest.mark.parametrize(("n", "mode", "padding", "align"), [s for s in SAMPLERS if s[:2] != (3, "bicubic")])
+def test_grid_sample_and_its_gradients(n, mode, padding, align, native):
+    torch.manual_seed(3)
+    x = torch.randn(2, 3, *(5, 6, 4)[:n], dtype=torch.float64)
+    grid = torch.randn(2, *(3, 7, 2)[:n], n, dtype=torch.float64) * 1.5
+    results = []
+    for device in ("cpu", "npu"):
+        leaves = [t.to(device).requires_grad_() for t in (x, grid)]
+        out = F.grid_sample(*leaves, mode=mode, padding_mode=padding, align_corners=align)
+        grads = torch.autograd.grad(out, leaves, torch.linspace(-1, 1, out.numel()).reshape(out.shape).to(out))
+        results.append([t.detach().cpu() for t in (out, *grads)])
+    torch.testing.assert_close(results[1], results[0])
+
+
+def test_embedding_bag_with_empty_bags_and_padding(native):
+    torch.manual_seed(5)
+    weight = torch.randn(10, 3)
+    index = torch.tensor([1, 2, 2, 9, 4, 2])
+    offsets = torch.tensor([0, 2, 2, 5])
+    for mode in ("sum", "mean", "max"):
+        results = []
+        for device in ("cpu", "npu"):
+            w = weight.to(device).requires_grad_()
+            out = F.embedding_bag(index.to(device), w, offsets.to(device), mode=mode, padding_idx=2)
+            (grad,) = torch.autograd.grad(out, w, torch.arange(12.0).reshape(4, 3).to(device))
+            results.append([out.detach().cpu(), grad.cpu()])
+        torch.testing.assert_close(results[1], results[0])
+
+
+def test_channel_shuffle_keeps_channels_last(native):
+    x = torch.arange(2 * 6 * 3 * 2.0).reshape(2, 6, 3, 2).contiguous(memory_format=torch.channels_last)
+    got, want = F.channel_shuffle(x.npu(), 3), F.channel_shuffle(x, 3)
+    assert got.stride() == want.stride()
+    assert torch.equal(got.cpu(), want)
+
+
+def test_repeats_that_cannot_be_are_refused(cmodel):
+    x = torch.arange(3, device="npu")
+
+    def repeat(*counts, size=None):
+        return torch.repeat_interleave(x, torch.tensor(counts, device="npu"), output_size=size).tolist()
+
+    with pytest.raises(RuntimeError, match="repeats can not be negative"):
+        repeat(3, -1, 2)
+    for size in (3, 5, 7):
+        with pytest.raises(IndexError, match="aten::repeat_interleave"):
+            repeat(2, 2, 2, size=size)
+    assert repeat(2, 0, 2, size=4) == repeat(2, 0, 2) == [0, 0, 2, 2]

@@ -5,47 +5,8 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.testing._internal.common_methods_invocations import op_db
 
-import torch_npu
-from torch_npu.testing import compare
-
-UNARY = "abs neg sign exp expm1 log1p sqrt rsqrt reciprocal sin tanh sigmoid erf floor round frac square lgamma angle"
-BINARY = "add sub mul div fmod remainder pow maximum fmin atan2 hypot copysign heaviside xlogy logaddexp lerp addcmul"
-LOGIC = "eq lt isnan isposinf signbit logical_and logical_not isclose where masked_fill clamp nan_to_num"
-MODULES = "relu hardtanh hardswish silu mish gelu elu leaky_relu softplus softshrink logsigmoid glu prelu"
-MAKERS = "arange linspace eye tril triu"
-INTEGER = "add sub mul fmod remainder pow maximum abs neg sign eq lt clamp where masked_fill bitwise_and bitwise_not"
-INTEGER += " bitwise_left_shift bitwise_right_shift logical_and floor arange tril"
-
-FLOAT_OPS = f"{UNARY} {BINARY} {LOGIC} {MAKERS}".split() + [f"nn.functional.{name}" for name in MODULES.split()]
-OPS = {op.name: op for op in reversed(op_db) if not op.variant_test_name}
-CASES = [(name, torch.float32) for name in FLOAT_OPS]
-CASES += [(name, torch.bfloat16) for name in FLOAT_OPS if name not in ("angle", "isclose", "clamp")]
-CASES += [(name, torch.int64) for name in INTEGER.split()] + [(name, torch.uint8) for name in INTEGER.split()]
-
-
-@pytest.mark.parametrize("name, dtype", CASES, ids=lambda v: str(v).removeprefix("torch."))
-def test_samples_match_the_cpu(name, dtype):
-    op = OPS.get(name) or next(op for op in op_db if op.name == name)
-    assert dtype in op.supported_dtypes("cpu"), f"expected a type that the CPU has for {name}, got {dtype}"
-    with torch_npu.fallback.mode("error"):
-        result = compare.check(op, dtype, device="npu", grad=dtype == torch.float32, limit=8)
-    assert result.status == "passed", result.message
-
-
-@pytest.fixture
-def native():
-    with torch_npu.fallback.mode("error"):
-        yield
-
-
-def same(function, *tensors, **limits):
-    expected = function(*tensors)
-    got = function(*(t.to("npu") for t in tensors))
-    assert got.device.type == "npu" and got.dtype == expected.dtype
-    torch.testing.assert_close(got.cpu(), expected, equal_nan=True, **limits)
-
+from tests.support.tensors import FLOATS, INTS, assert_same, same, values
 
 SPECIAL = torch.tensor([0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 1e-40, 3.4e38, 0.5, -2.5])
 
@@ -174,3 +135,17 @@ def test_binary_cross_entropy_with_weight(native):
     x, y, w = torch.rand(6, 3), torch.rand(6, 3), torch.rand(3)
     for reduction in ("none", "sum"):
         same(lambda a, b, c, r=reduction: F.binary_cross_entropy(a, b, c, reduction=r), x, y, w)
+
+
+@pytest.mark.parametrize("dtype", FLOATS + INTS, ids=str)
+def test_relu_and_its_gradient(dtype):
+    a = values((8, 9), dtype)
+    if dtype.is_floating_point:
+        a[0, 0] = float("nan")
+        x = a.to("npu").requires_grad_()
+        y = a.clone().requires_grad_()
+        for t in (x, y):
+            t.relu().sum().backward()
+        assert_same(x.grad, y.grad)
+    assert_same(a.to("npu").relu(), a.relu())
+    assert_same(a.to("npu").relu_(), a.relu())

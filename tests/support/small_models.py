@@ -35,54 +35,12 @@ def lenet():
     return Classify(networks.lenet()), (torch.randint(10, (4,)), torch.randn(4, 1, 28, 28)), {}
 
 
-class Block(nn.Module):
-    """Two 3 x 3 convolutions and a way around them."""
-
-    def __init__(self, inside: int, outside: int, stride: int):
-        super().__init__()
-        self.conv1 = nn.Conv2d(inside, outside, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(outside)
-        self.conv2 = nn.Conv2d(outside, outside, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(outside)
-        self.around = nn.Identity()
-        if stride != 1 or inside != outside:
-            self.around = nn.Sequential(nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = F.relu(self.bn1(self.conv1(x)), inplace=True)
-        y = self.bn2(self.conv2(y))
-        y += self.around(x)
-        return F.relu(y, inplace=True)
-
-
-class ResNet18(nn.Module):
-    def __init__(self, width: int = 64, classes: int = 1000):
-        super().__init__()
-        self.stem = nn.Sequential(
-            nn.Conv2d(3, width, 7, 2, 3, bias=False),
-            nn.BatchNorm2d(width),
-            nn.ReLU(inplace=True),
-            nn.MaxPool2d(3, 2, 1),
-        )
-        stages, inside = [], width
-        for stage in range(4):
-            outside = width << stage
-            stages += [Block(inside, outside, 1 if stage == 0 else 2), Block(outside, outside, 1)]
-            inside = outside
-        self.stages = nn.Sequential(*stages)
-        self.pool = nn.AdaptiveAvgPool2d(1)
-        self.head = nn.Linear(inside, classes)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.pool(self.stages(self.stem(x))).flatten(1))
-
-
 def resnet18():
-    return Classify(ResNet18(16, 10)), (torch.randint(10, (4,)), torch.randn(4, 3, 64, 64)), {}
+    return Classify(networks.ResNet18(10, width=16)), (torch.randint(10, (4,)), torch.randn(4, 3, 64, 64)), {}
 
 
 def resnet_block():
-    model = nn.Sequential(Block(4, 8, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+    model = nn.Sequential(networks.Block(4, 8, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
     return Classify(model), (torch.randint(5, (2,)), torch.randn(2, 4, 10, 10)), {}
 
 
@@ -191,31 +149,37 @@ def whisper():
     return Loss(model), (), {"input_features": torch.randn(2, 16, 60), "labels": _tokens(100, 2, 10)}
 
 
-def _decoder(config_type, model_type, **options):
-    config = config_type(
-        vocab_size=100,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=64,
-        **options,
-    )
+DECODER = {
+    "vocab_size": 100,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+}
+
+
+def qwen2_alone(**options):
+    """The model without a loss."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    return Qwen2ForCausalLM(Qwen2Config(**DECODER | options))
+
+
+def _with_loss(decoder):
     tokens = _tokens(100, 2, 24)
-    return Loss(model_type(config)), (), {"input_ids": tokens, "attention_mask": _padding(2, 24), "labels": tokens}
+    return Loss(decoder), (), {"input_ids": tokens, "attention_mask": _padding(2, 24), "labels": tokens}
 
 
 def llama():
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    return _decoder(LlamaConfig, LlamaForCausalLM)
+    return _with_loss(LlamaForCausalLM(LlamaConfig(**DECODER)))
 
 
 def qwen2():
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    return _decoder(Qwen2Config, Qwen2ForCausalLM, tie_word_embeddings=True)
+    return _with_loss(qwen2_alone(tie_word_embeddings=True))
 
 
 def qwen2_lora():

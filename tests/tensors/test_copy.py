@@ -180,40 +180,6 @@ def test_shapes_that_do_not_broadcast_raise_as_on_the_cpu():
             assert str(npu.value).splitlines()[0] == str(cpu.value).splitlines()[0]
 
 
-def test_pinned_memory_copies_without_blocking_both_ways():
-    x = torch.randn(1000).pin_memory()
-    assert x.is_pinned()
-    y = x.to("npu", non_blocking=True)
-    z = torch.empty(1000).pin_memory()
-    z.copy_(y, non_blocking=True)
-    torch.accelerator.synchronize()
-    assert torch.equal(x, z)
-
-
-def test_pinned_block_freed_during_a_copy_is_not_reused_before_it_is_done():
-    parts = []
-    for i in range(64):
-        host = torch.full((10_000,), float(i)).pin_memory()
-        parts.append(host.to("npu", non_blocking=True))
-        del host
-    torch.accelerator.synchronize()
-    assert [p[9_999].item() for p in parts] == [float(i) for i in range(64)]
-
-
-def test_memory_pinned_by_another_driver_is_plain_memory(python):
-    code = """
-        import torch
-        x = torch.ones(1_000_000).pin_memory()
-        busy = torch.ones(1000, 1000, device="npu:1")
-        for _ in range(4):
-            busy = busy @ busy
-        y = x.to("npu:1", non_blocking=True)
-        x.zero_()
-        print(y.cpu().eq(1).all().item())
-    """
-    assert python(code, TORCH_NPU_DRIVER="cmodel,cmodel", TORCH_NPU_FALLBACK="quiet").lines() == ["True"]
-
-
 def test_pageable_memory_may_be_changed_after_a_non_blocking_copy():
     x = torch.ones(100_000)
     y = x.to("npu", non_blocking=True)
@@ -247,3 +213,22 @@ def test_strided_converting_and_conjugating_copies_run_on_the_device():
     for got, expected in zip(copies, want, strict=True):
         assert torch.equal(got.cpu(), expected)
     assert torch.equal(wide.cpu(), want_z.t().conj().to(torch.complex128))
+
+
+def test_copy_on_write_clones_when_written():
+    a = torch.arange(4.0).to("npu")
+    b = torch._lazy_clone(a)
+    assert torch._C._is_cow_tensor(b)
+    assert torch._C._data_address(a) == torch._C._data_address(b)
+    b.copy_(torch.full((4,), 7.0))
+    assert a.tolist() == [0, 1, 2, 3]
+    assert b.tolist() == [7, 7, 7, 7]
+    assert torch._C._data_address(a) != torch._C._data_address(b)
+
+
+def test_copy_on_write_keeps_contents_of_a_partial_write():
+    a = torch.arange(4.0).to("npu")
+    b = torch._lazy_clone(a)
+    b[:2].copy_(torch.full((2,), 9.0))
+    assert a.tolist() == [0, 1, 2, 3]
+    assert b.tolist() == [9, 9, 2, 3]

@@ -41,16 +41,6 @@ def test_view_has_the_memory_of_its_base_and_the_values_of_the_cpu(name):
     torch.testing.assert_close(view.cpu(), want)
 
 
-def test_write_through_a_view_is_seen_in_the_base():
-    base = npu(3, 4)
-    base.t()[1].fill_(-1.0)
-    base.unfold(1, 2, 2)[0, 0].copy_(torch.tensor([50.0, 51.0]))
-    want = torch.arange(12.0).reshape(3, 4)
-    want[:, 1] = -1.0
-    want[0, :2] = torch.tensor([50.0, 51.0])
-    torch.testing.assert_close(base.cpu(), want)
-
-
 def test_view_as_complex_and_view_as_real_share_memory():
     pairs = npu(4, 2)
     z = torch.view_as_complex(pairs)

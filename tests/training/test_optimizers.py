@@ -5,6 +5,7 @@ import itertools
 
 import pytest
 import torch
+from torch import nn
 from torch.testing._internal import common_methods_invocations as invocations
 
 import torch_npu
@@ -311,3 +312,38 @@ def test_the_name_that_transformers_asks_for_is_the_fused_adamw():
         kind([parameter], lr=0.1, betas=(0.8, 0.9), eps=1e-6, weight_decay=0.1, **more).step()
         results.append(parameter.tolist())
     assert results[0] == results[1] != [1.0] * 5
+
+
+OPTIMIZERS = sorted(
+    name
+    for name, kind in vars(torch.optim).items()
+    if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer
+)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer_of_torch(name):
+    """Five steps, then a state that goes through a file and on."""
+    sparse = name == "SparseAdam"
+
+    def compute(device):
+        torch.manual_seed(0)
+        layer = nn.Embedding(5, 4, sparse=True) if sparse else nn.Linear(4, 4, bias=name != "Muon")
+        layer.to(device)
+        x = torch.tensor([1, 3, 1], device=device) if sparse else torch.randn(8, 4).to(device)
+        optimizer = getattr(torch.optim, name)(layer.parameters())
+
+        def closure():
+            optimizer.zero_grad()
+            loss = layer(x).pow(2).sum()
+            loss.backward()
+            return loss
+
+        for step in range(5):
+            if step == 3:
+                optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+            optimizer.step(closure)
+        return list(layer.parameters())
+
+    for mine, theirs in zip(compute("npu"), compute("cpu"), strict=True):
+        torch.testing.assert_close(mine.cpu(), theirs, rtol=1e-4, atol=1e-5)

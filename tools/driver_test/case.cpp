@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "support/program/approximation.h"
+#include "support/program/validate.h"
 #include "support/reference/reference.h"
 #include "support/reference/value.h"
 

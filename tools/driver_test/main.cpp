@@ -132,121 +132,148 @@ int64_t number(int argc, char** argv, int* i) {
   return value;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  sort_tests();
+// What the command line asks for.
+struct Call {
   std::string what, filter, json, save;
   bool list = false;
   int64_t random = 0;
-  Context base;
+  Context context;
+};
+
+Call read(int argc, char** argv) {
+  Call call;
   for (int i = 1; i < argc; i++) {
     std::string a = argv[i];
     if (a == "--help" || a == "-h") {
       std::fputs(help, stdout);
-      return 0;
+      std::exit(0);
     } else if (a == "--list") {
-      list = true;
+      call.list = true;
     } else if (a == "--exact") {
-      base.exact = true;
+      call.context.exact = true;
     } else if (a == "--exact-sums") {
-      base.exact_sums = true;
+      call.context.exact_sums = true;
     } else if (a == "--supported") {
-      base.supported = true;
+      call.context.supported = true;
     } else if (a == "--seed") {
-      base.seed = static_cast<uint64_t>(number(argc, argv, &i));
+      call.context.seed = static_cast<uint64_t>(number(argc, argv, &i));
     } else if (a == "--count") {
-      base.count = static_cast<int>(number(argc, argv, &i));
+      call.context.count = static_cast<int>(number(argc, argv, &i));
     } else if (a == "--random") {
-      random = number(argc, argv, &i);
-      if (random <= 0) stop("expected a number above 0 after --random");
+      call.random = number(argc, argv, &i);
+      if (call.random <= 0) stop("expected a number above 0 after --random");
     } else if ((a == "--filter" || a == "--json" || a == "--save") && i + 1 < argc) {
-      (a == "--filter" ? filter : a == "--json" ? json : save) = argv[++i];
-    } else if (a[0] != '-' && what.empty()) {
-      what = a;
+      (a == "--filter" ? call.filter : a == "--json" ? call.json : call.save) = argv[++i];
+    } else if (a[0] != '-' && call.what.empty()) {
+      call.what = a;
     } else {
       std::fputs(help, stderr);
       stop("did not expect '" + a + "'");
     }
   }
-  if (list) {
+  return call;
+}
+
+// Loads the driver, sees that it has a device, and says what it is.
+void open(Call& call) {
+  Context& context = call.context;
+  const std::string path = resolve(call.what, &context.options);
+  watch_for_crashes();
+  const npu_driver* driver = context.driver = load(path);
+  npu_instance* probe = nullptr;
+  now("open, before the first test");
+  if (npu_status status = driver->open(context.options.c_str(), &probe); status != NPU_OK)
+    stop(say(path, ": open(\"", context.options, "\") failed: ", status_name(status), ": ", driver->error_text()));
+  uint32_t devices = 0;
+  driver->device_count(probe, &devices);
+  driver->close(probe);
+  if (devices == 0) stop(path + ": the driver has no device");
+  std::printf("driver %s %s, ABI %u.%u, %u device%s, seed %llu\n", driver->name ? driver->name : "without a name",
+              driver->version ? driver->version : "without a version", driver->abi_major, driver->abi_minor, devices,
+              devices == 1 ? "" : "s", static_cast<unsigned long long>(context.seed));
+}
+
+struct Outcome {
+  const char* result = "PASS";
+  std::string why;
+  double seconds = 0;
+};
+
+Outcome run(const Test& test, Context& context) {
+  now(test.name);
+  Outcome outcome;
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    test.run(context);
+    outcome.why = context.note;
+  } catch (const NotSupported& e) {
+    outcome = {"UNSUPPORTED", e.text};
+  } catch (const Failed& e) {
+    outcome = {"FAIL", e.text};
+  } catch (const std::exception& e) {
+    outcome = {"FAIL", say("the suite itself threw: ", e.what())};
+  }
+  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return outcome;
+}
+
+void print(const Outcome& outcome) {
+  const std::string& why = outcome.why;
+  if (why.find('\n') != std::string::npos)
+    std::printf("%s\n%s\n", outcome.result, why.c_str());
+  else
+    std::printf("%s%s%s%s\n", outcome.result, why.empty() ? "" : " (", why.c_str(), why.empty() ? "" : ")");
+}
+
+int run_tests(const Call& call) {
+  int passed = 0, unsupported = 0, number_of = 0, total = 0;
+  std::string rows;
+  std::vector<std::string> failures;
+  for (const Test& test : tests()) total += test.name.find(call.filter) != std::string::npos;
+  if (total == 0) stop("no test has '" + call.filter + "' in its name; --list prints them");
+  for (const Test& test : tests()) {
+    if (test.name.find(call.filter) == std::string::npos) continue;
+    std::printf("[%2d/%d] %-72s ", ++number_of, total, test.name.c_str());
+    std::fflush(stdout);
+    Context context = call.context;
+    const Outcome outcome = run(test, context);
+    print(outcome);
+    passed += *outcome.result == 'P';
+    unsupported += *outcome.result == 'U';
+    if (*outcome.result == 'F') failures.push_back(test.name);
+    rows += say(rows.empty() ? "" : ",\n", "  {\"test\": ", json_text(test.name), ", \"result\": \"", outcome.result,
+                "\", \"why\": ", json_text(outcome.why), ", \"cases\": ", context.cases,
+                ", \"unsupported\": ", context.unsupported, ", \"seconds\": ", outcome.seconds, "}");
+  }
+  for (const std::string& name : failures) std::printf("failed: %s\n", name.c_str());
+  std::printf("%d passed, %d failed, %d unsupported\n", passed, static_cast<int>(failures.size()), unsupported);
+  if (!call.json.empty()) {
+    const npu_driver* driver = call.context.driver;
+    std::ofstream out(call.json);
+    out << "{\"driver\": " << json_text(driver->name) << ", \"version\": " << json_text(driver->version)
+        << ", \"seed\": " << call.context.seed << ", \"passed\": " << passed << ", \"failed\": " << failures.size()
+        << ", \"unsupported\": " << unsupported << ", \"tests\": [\n"
+        << rows << "\n]}\n";
+    if (!out) stop("could not write " + call.json);
+  }
+  return failures.empty() ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  sort_tests();
+  Call call = read(argc, argv);
+  if (call.list) {
     for (const Test& test : tests()) std::printf("%s\n", test.name.c_str());
     return 0;
   }
-  if (what.empty()) {
+  if (call.what.empty()) {
     std::fputs(help, stderr);
     return 2;
   }
-  const std::string path = resolve(what, &base.options);
-  watch_for_crashes();
-  base.driver = load(path);
-  npu_instance* probe = nullptr;
-  now("open, before the first test");
-  if (npu_status status = base.driver->open(base.options.c_str(), &probe); status != NPU_OK)
-    stop(say(path, ": open(\"", base.options, "\") failed: ", status_name(status), ": ", base.driver->error_text()));
-  uint32_t devices = 0;
-  base.driver->device_count(probe, &devices);
-  base.driver->close(probe);
-  if (devices == 0) stop(path + ": the driver has no device");
-  std::printf("driver %s %s, ABI %u.%u, %u device%s, seed %llu\n",
-              base.driver->name ? base.driver->name : "without a name",
-              base.driver->version ? base.driver->version : "without a version", base.driver->abi_major,
-              base.driver->abi_minor, devices, devices == 1 ? "" : "s", static_cast<unsigned long long>(base.seed));
-
-  if (random) {
-    now("a random command");
-    return run_random(base, random, filter, save);
-  }
-  int passed = 0, failed = 0, unsupported = 0, number_of = 0, total = 0;
-  std::string rows;
-  std::vector<std::string> failures;
-  for (const Test& test : tests()) total += test.name.find(filter) != std::string::npos;
-  if (total == 0) stop("no test has '" + filter + "' in its name; --list prints them");
-  for (const Test& test : tests()) {
-    if (test.name.find(filter) == std::string::npos) continue;
-    std::printf("[%2d/%d] %-72s ", ++number_of, total, test.name.c_str());
-    std::fflush(stdout);
-    now(test.name);
-    Context context = base;
-    const char* result = "PASS";
-    std::string why;
-    const auto start = std::chrono::steady_clock::now();
-    try {
-      test.run(context);
-      why = context.note;
-      passed++;
-    } catch (const NotSupported& e) {
-      result = "UNSUPPORTED";
-      why = e.text;
-      unsupported++;
-    } catch (const Failed& e) {
-      result = "FAIL";
-      why = e.text;
-      failed++;
-    } catch (const std::exception& e) {
-      result = "FAIL";
-      why = say("the suite itself threw: ", e.what());
-      failed++;
-    }
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (why.find('\n') != std::string::npos)
-      std::printf("%s\n%s\n", result, why.c_str());
-    else
-      std::printf("%s%s%s%s\n", result, why.empty() ? "" : " (", why.c_str(), why.empty() ? "" : ")");
-    if (*result == 'F') failures.push_back(test.name);
-    rows += say(rows.empty() ? "" : ",\n", "  {\"test\": ", json_text(test.name), ", \"result\": \"", result,
-                "\", \"why\": ", json_text(why), ", \"cases\": ", context.cases,
-                ", \"unsupported\": ", context.unsupported, ", \"seconds\": ", seconds, "}");
-  }
-  for (const std::string& name : failures) std::printf("failed: %s\n", name.c_str());
-  std::printf("%d passed, %d failed, %d unsupported\n", passed, failed, unsupported);
-  if (!json.empty()) {
-    std::ofstream out(json);
-    out << "{\"driver\": " << json_text(base.driver->name) << ", \"version\": " << json_text(base.driver->version)
-        << ", \"seed\": " << base.seed << ", \"passed\": " << passed << ", \"failed\": " << failed
-        << ", \"unsupported\": " << unsupported << ", \"tests\": [\n"
-        << rows << "\n]}\n";
-    if (!out) stop("could not write " + json);
-  }
-  return failed ? 1 : 0;
+  open(call);
+  if (!call.random) return run_tests(call);
+  now("a random command");
+  return run_random(call.context, call.random, call.filter, call.save);
 }

@@ -33,15 +33,17 @@ class Block(nn.Module):
 
 
 class ResNet18(nn.Module):
-    def __init__(self, classes: int = 1000):
+    def __init__(self, classes: int = 1000, width: int = 64):
         super().__init__()
         self.stem = nn.Sequential(
-            nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
+            nn.Conv2d(3, width, 7, 2, 3, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(3, 2, 1),
         )
-        widths = ((64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1))
-        widths += ((128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1))
-        self.blocks = nn.Sequential(*(Block(*width) for width in widths))
-        self.head = nn.Linear(512, classes)
+        widths = [width << stage for stage in (0, 0, 0, 1, 1, 2, 2, 3, 3)]
+        self.blocks = nn.Sequential(*(Block(a, b, 1 + (a != b)) for a, b in zip(widths, widths[1:])))
+        self.head = nn.Linear(widths[-1], classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.head(F.adaptive_avg_pool2d(self.blocks(self.stem(x)), 1).flatten(1))

@@ -13,10 +13,10 @@
 #include "csrc/aten/fallback/fallback.h"
 #include "csrc/aten/fallback/fallback_layouts.h"
 #include "csrc/aten/fallback/fallback_random.h"
-#include "csrc/aten/tensors/storage.h"
 #include "csrc/core/device/device.h"
 #include "csrc/core/memory/staging.h"
 #include "csrc/core/memory/staging_memory.h"
+#include "csrc/core/memory/storage.h"
 #include "csrc/core/observe/debug.h"
 #include "csrc/core/observe/sanitizer/sanitizer.h"
 

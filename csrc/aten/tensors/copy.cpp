@@ -10,8 +10,8 @@
 #include <ATen/ops/empty_strided.h>
 
 #include "csrc/aten/tensors/copy_device.h"
-#include "csrc/aten/tensors/storage.h"
 #include "csrc/core/memory/staging.h"
+#include "csrc/core/memory/storage.h"
 
 namespace torch_npu {
 namespace {

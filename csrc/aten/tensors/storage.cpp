@@ -1,33 +1,12 @@
 // Changing the storage behind a tensor: set_, resize_, what `tensor.data = other` asks, record_stream.
 #include <ATen/Context.h>
-#include <ATen/EmptyTensor.h>
-#include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/set_native.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
-#include "csrc/aten/tensors/storage.h"
+#include "csrc/core/memory/storage.h"
 
 namespace torch_npu {
-
-void resize_tensor(c10::TensorImpl* self, at::IntArrayRef size, at::OptionalIntArrayRef stride) {
-  if (self->sizes() == size && (!stride || self->strides() == *stride)) {
-    return;
-  }
-  const size_t itemsize = self->dtype().itemsize();
-  size_t bytes = 0;
-  if (stride) {
-    self->set_sizes_and_strides(size, *stride);
-    bytes = at::detail::computeStorageNbytes(size, *stride, itemsize, self->storage_offset());
-  } else {
-    self->set_sizes_contiguous(size);
-    bytes = at::detail::computeStorageNbytesContiguous(size, itemsize, self->storage_offset());
-  }
-  // An empty tensor fits in any storage; resizing for it could only shrink one that others look at.
-  if (self->numel() != 0 && bytes > self->unsafe_storage().nbytes()) {
-    at::detail::getPrivateUse1Hooks().resizePrivateUse1Bytes(self->unsafe_storage(), bytes);
-  }
-}
 
 namespace {
 

@@ -15,7 +15,7 @@
 #include "csrc/core/memory/memory_history.h"
 #include "csrc/core/memory/oom.h"
 #include "csrc/core/memory/quarantine.h"
-#include "csrc/core/observe/sanitizer/sanitizer.h"
+#include "csrc/core/memory/sanitizer_calls.h"
 
 namespace torch_npu {
 namespace {

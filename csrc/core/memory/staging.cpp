@@ -7,7 +7,7 @@
 #include "csrc/core/device/capture.h"
 #include "csrc/core/device/stream.h"
 #include "csrc/core/memory/host_allocator.h"
-#include "csrc/core/observe/sanitizer/sanitizer.h"
+#include "csrc/core/memory/sanitizer_calls.h"
 
 namespace torch_npu {
 namespace {

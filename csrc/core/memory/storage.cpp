@@ -1,5 +1,6 @@
 #include "csrc/core/memory/storage.h"
 
+#include <ATen/EmptyTensor.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/util/Exception.h>
 
@@ -33,6 +34,25 @@ void resize_storage(c10::StorageImpl& storage, size_t new_size) {
   }
   storage.set_data_ptr_noswap(std::move(fresh));
   storage.set_nbytes(new_size);
+}
+
+void resize_tensor(c10::TensorImpl* self, at::IntArrayRef size, at::OptionalIntArrayRef stride) {
+  if (self->sizes() == size && (!stride || self->strides() == *stride)) {
+    return;
+  }
+  const size_t itemsize = self->dtype().itemsize();
+  size_t bytes = 0;
+  if (stride) {
+    self->set_sizes_and_strides(size, *stride);
+    bytes = at::detail::computeStorageNbytes(size, *stride, itemsize, self->storage_offset());
+  } else {
+    self->set_sizes_contiguous(size);
+    bytes = at::detail::computeStorageNbytesContiguous(size, itemsize, self->storage_offset());
+  }
+  // An empty tensor fits in any storage; resizing for it could only shrink one that others look at.
+  if (self->numel() != 0 && bytes > self->unsafe_storage().nbytes()) {
+    resize_storage(*self->unsafe_storage().unsafeGetStorageImpl(), bytes);
+  }
 }
 
 }  // namespace torch_npu

@@ -7,7 +7,7 @@
 #include "drivers/cmodel/runtime/choices.h"
 #include "drivers/cmodel/runtime/device.h"
 #include "drivers/cmodel/runtime/run_job.h"
-#include "support/reference/reference.h"
+#include "support/program/validate.h"
 
 namespace cmodel {
 namespace {

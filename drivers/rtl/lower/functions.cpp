@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "drivers/rtl/lower/lower.h"
-#include "support/program/functions.h"
+#include "support/reference/functions.h"
 
 using namespace npu_hw;
 

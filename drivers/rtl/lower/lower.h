@@ -50,6 +50,8 @@ struct Check {
 
 int hardware_type(int dtype);  // of a storage type of the contract; -1: the NPU does not have it
 
+struct Direct;  // program.cpp: a row of its tables
+
 class Lowering {
  public:
   // Dry: `supports` asks about types only; every size is taken for 1, and addresses need not exist.
@@ -104,6 +106,7 @@ class Lowering {
   Value compute_float(const npu_instr& in, const Value* v);
   Value compute_integer(const npu_instr& in, const Value* v);
   Value apply(int dtype, uint32_t op, const View& a, const View& b = immediate(0), const View& c = immediate(0));
+  Value apply_direct(const Direct& row, const Value* v);
   Value invert(const Value& value);  // of a truth value
   Value select(const Value& which, const Value& yes, const Value& no);
   void store(uint32_t operand, const Value& value, bool only);

@@ -10,6 +10,14 @@
 using namespace npu_hw;
 
 namespace rtl {
+
+// An instruction that is one operation of the vector unit: of its arguments in this order or the other, with a result
+// of their type or a truth value, as it is or inverted.
+struct Direct {
+  uint32_t instruction, operation;
+  enum { kNumber, kTruth, kInverted } result = kNumber;
+  bool swapped = false;
+};
 namespace {
 
 constexpr uint32_t kSign = 0x80000000;
@@ -39,6 +47,45 @@ int arguments(uint32_t op) {
     default:
       return 2;
   }
+}
+
+constexpr Direct kOfFloats[] = {
+    {NPU_OP_ADD, VEC_ADD},
+    {NPU_OP_SUB, VEC_SUB},
+    {NPU_OP_MUL, VEC_MUL},
+    {NPU_OP_FMA, VEC_FMA},
+    {NPU_OP_MIN, VEC_MIN},
+    {NPU_OP_MAX, VEC_MAX},
+    {NPU_OP_EQ, VEC_EQ, Direct::kTruth},
+    {NPU_OP_NE, VEC_EQ, Direct::kInverted},
+    {NPU_OP_LT, VEC_LT, Direct::kTruth},
+    {NPU_OP_LE, VEC_LE, Direct::kTruth},
+    {NPU_OP_GT, VEC_LT, Direct::kTruth, true},
+    {NPU_OP_GE, VEC_LE, Direct::kTruth, true},
+};
+constexpr Direct kOfIntegers[] = {
+    // and of truth values
+    {NPU_OP_AND, VEC_AND},
+    {NPU_OP_OR, VEC_OR},
+    {NPU_OP_XOR, VEC_XOR},
+    {NPU_OP_MIN, VEC_IMIN},
+    {NPU_OP_MAX, VEC_IMAX},
+    {NPU_OP_EQ, VEC_IEQ, Direct::kTruth},
+    {NPU_OP_NE, VEC_IEQ, Direct::kInverted},
+    {NPU_OP_LT, VEC_ILT, Direct::kTruth},
+    {NPU_OP_GT, VEC_ILT, Direct::kTruth, true},
+    {NPU_OP_LE, VEC_ILT, Direct::kInverted, true},
+    {NPU_OP_GE, VEC_ILT, Direct::kInverted},
+};
+constexpr Direct kOfI32[] = {
+    {NPU_OP_ADD, VEC_IADD}, {NPU_OP_SUB, VEC_ISUB}, {NPU_OP_MUL, VEC_IMUL},
+    {NPU_OP_SHL, VEC_SHL},  {NPU_OP_SHR, VEC_SHR},
+};
+
+template <size_t N>
+const Direct* find(const Direct (&table)[N], uint32_t instruction) {
+  const Direct* row = std::find_if(table, table + N, [&](const Direct& d) { return d.instruction == instruction; });
+  return row == table + N ? nullptr : row;
 }
 
 }  // namespace
@@ -81,6 +128,13 @@ Lowering::Value Lowering::invert(const Value& value) {
   return apply(NPU_BOOL, VEC_XOR, value.view, immediate(1));
 }
 
+Lowering::Value Lowering::apply_direct(const Direct& row, const Value* v) {
+  const View &a = v[row.swapped].view, &b = v[!row.swapped].view;
+  const int dtype = row.result == Direct::kNumber ? v[0].dtype : NPU_BOOL;
+  const Value made = apply(dtype, row.operation, a, b, v[2].view);
+  return row.result == Direct::kInverted ? invert(made) : made;
+}
+
 Lowering::Value Lowering::select(const Value& which, const Value& yes, const Value& no) {
   if (which.view.immediate) return which.view.bits ? yes : no;
   const Range a = range_of(yes), b = range_of(no);
@@ -121,36 +175,13 @@ Lowering::Value Lowering::via(const Value& value, int storage, int dtype) {
 }
 
 Lowering::Value Lowering::compute_float(const npu_instr& in, const Value* v) {
-  const View &a = v[0].view, &b = v[1].view, &c = v[2].view;
+  if (const Direct* row = find(kOfFloats, in.op)) return apply_direct(*row, v);
+  const View& a = v[0].view;
   switch (in.op) {
-    case NPU_OP_ADD:
-      return apply(NPU_F32, VEC_ADD, a, b);
-    case NPU_OP_SUB:
-      return apply(NPU_F32, VEC_SUB, a, b);
-    case NPU_OP_MUL:
-      return apply(NPU_F32, VEC_MUL, a, b);
-    case NPU_OP_FMA:
-      return apply(NPU_F32, VEC_FMA, a, b, c);
-    case NPU_OP_MIN:
-      return apply(NPU_F32, VEC_MIN, a, b);
-    case NPU_OP_MAX:
-      return apply(NPU_F32, VEC_MAX, a, b);
     case NPU_OP_NEG:
       return apply(NPU_F32, VEC_XOR, a, immediate(kSign));
     case NPU_OP_ABS:
       return apply(NPU_F32, VEC_AND, a, immediate(~kSign));
-    case NPU_OP_EQ:
-      return apply(NPU_BOOL, VEC_EQ, a, b);
-    case NPU_OP_NE:
-      return invert(apply(NPU_BOOL, VEC_EQ, a, b));
-    case NPU_OP_LT:
-      return apply(NPU_BOOL, VEC_LT, a, b);
-    case NPU_OP_LE:
-      return apply(NPU_BOOL, VEC_LE, a, b);
-    case NPU_OP_GT:
-      return apply(NPU_BOOL, VEC_LT, b, a);
-    case NPU_OP_GE:
-      return apply(NPU_BOOL, VEC_LE, b, a);
     case NPU_OP_ISNAN:
       return invert(apply(NPU_BOOL, VEC_EQ, a, a));
     case NPU_OP_SIGNBIT:
@@ -161,50 +192,15 @@ Lowering::Value Lowering::compute_float(const npu_instr& in, const Value* v) {
 }
 
 Lowering::Value Lowering::compute_integer(const npu_instr& in, const Value* v) {
+  if (const Direct* row = find(kOfIntegers, in.op)) return apply_direct(*row, v);
   const View &a = v[0].view, &b = v[1].view;
   const int dtype = v[0].dtype;
-  switch (in.op) {
-    case NPU_OP_AND:
-      return apply(dtype, VEC_AND, a, b);
-    case NPU_OP_OR:
-      return apply(dtype, VEC_OR, a, b);
-    case NPU_OP_XOR:
-      return apply(dtype, VEC_XOR, a, b);
-    case NPU_OP_NOT:
-      return apply(dtype, VEC_XOR, a, immediate(dtype == NPU_BOOL ? 1 : ~0u));
-    case NPU_OP_EQ:
-      return apply(NPU_BOOL, VEC_IEQ, a, b);
-    case NPU_OP_NE:
-      return invert(apply(NPU_BOOL, VEC_IEQ, a, b));
-    case NPU_OP_LT:
-      return apply(NPU_BOOL, VEC_ILT, a, b);
-    case NPU_OP_GT:
-      return apply(NPU_BOOL, VEC_ILT, b, a);
-    case NPU_OP_LE:
-      return invert(apply(NPU_BOOL, VEC_ILT, b, a));
-    case NPU_OP_GE:
-      return invert(apply(NPU_BOOL, VEC_ILT, a, b));
-    case NPU_OP_MIN:
-      return apply(dtype, VEC_IMIN, a, b);
-    case NPU_OP_MAX:
-      return apply(dtype, VEC_IMAX, a, b);
-    default:
-      break;
-  }
+  if (in.op == NPU_OP_NOT) return apply(dtype, VEC_XOR, a, immediate(dtype == NPU_BOOL ? 1 : ~0u));
   if (dtype != NPU_I32) no_instruction(in);
+  if (const Direct* row = find(kOfI32, in.op)) return apply_direct(*row, v);
   switch (in.op) {
-    case NPU_OP_ADD:
-      return apply(dtype, VEC_IADD, a, b);
-    case NPU_OP_SUB:
-      return apply(dtype, VEC_ISUB, a, b);
-    case NPU_OP_MUL:
-      return apply(dtype, VEC_IMUL, a, b);
     case NPU_OP_NEG:
       return apply(dtype, VEC_ISUB, immediate(0), a);
-    case NPU_OP_SHL:
-      return apply(dtype, VEC_SHL, a, b);
-    case NPU_OP_SHR:
-      return apply(dtype, VEC_SHR, a, b);
     case NPU_OP_FMA:
       return apply(dtype, VEC_IADD, apply(dtype, VEC_IMUL, a, b).view, v[2].view);
     case NPU_OP_DIV:

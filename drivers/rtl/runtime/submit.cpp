@@ -1,7 +1,7 @@
 // Programs and commands.
 #include "drivers/rtl/lower/lower.h"
 #include "drivers/rtl/observe/observer.h"
-#include "support/reference/reference.h"
+#include "support/program/validate.h"
 
 namespace rtl {
 

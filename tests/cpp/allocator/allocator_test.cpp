@@ -1,8 +1,7 @@
-// Tests of the memory cache (csrc/core/memory/caching), without PyTorch. Exits with the number of failures. With the
-// path of a driver library as argument the random sequences run on that driver too.
+// Tests of the memory cache (csrc/core/memory/caching), without PyTorch.
 #include <thread>
 
-#include "check.h"
+#include "tests/cpp/allocator/check.h"
 
 namespace {
 
@@ -16,65 +15,65 @@ struct Fixture {
   Block* get(uint64_t size) { return core.allocate(stream, size, &why); }
 };
 
-void size_classes_cover_every_size() {
+TEST(size_classes_cover_every_size) {
   uint64_t last = 0;
   int index = -1;
   for (uint64_t units = 1; units <= kSmallLimit / kUnit; ++units) {
     const SizeClass c = SizeClass::of(units);
-    EXPECT(c.units >= units && c.units * 4 <= units * 5 + 4);
-    EXPECT(c.index >= 0 && c.index < SizeClass::kCount);
-    EXPECT(c.index == index ? c.units == last : c.index == index + 1 && c.units > last);
+    CHECK(c.units >= units && c.units * 4 <= units * 5 + 4);
+    CHECK(c.index >= 0 && c.index < SizeClass::kCount);
+    CHECK(c.index == index ? c.units == last : c.index == index + 1 && c.units > last);
     index = c.index;
     last = c.units;
   }
-  EXPECT(index == SizeClass::kCount - 1);
+  CHECK(index == SizeClass::kCount - 1);
 }
 
-void freed_memory_is_reused_last_in_first_out() {
+TEST(freed_memory_is_reused_last_in_first_out) {
   Fixture f;
   Block* a = f.get(1000);
   Block* b = f.get(1000);
-  EXPECT(a->size == 1024 && a->addr != b->addr);
+  CHECK(a->size == 1024 && a->addr != b->addr);
   const npu_addr at_a = a->addr, at_b = b->addr;
   f.core.free(a);
   f.core.free(b);
-  EXPECT(f.get(900)->addr == at_b);
-  EXPECT(f.get(1024)->addr == at_a);
-  EXPECT(f.core.stats().num_device_alloc == 1);
-  EXPECT(f.core.stats().reserved_bytes.of[1].current == 2 * static_cast<int64_t>(kMiB));
+  CHECK(f.get(900)->addr == at_b);
+  CHECK(f.get(1024)->addr == at_a);
+  CHECK(f.core.stats().num_device_alloc == 1);
+  CHECK(f.core.stats().reserved_bytes.of[1].current == 2 * static_cast<int64_t>(kMiB));
   check_consistent(f.core);
   f.core.free(f.core.find(at_a));
   f.core.free(f.core.find(at_b + 100));
 }
 
-void bins_merge_before_more_memory_is_taken() {
+TEST(bins_merge_before_more_memory_is_taken) {
   Fixture f;
   std::vector<Block*> blocks;
   for (int k = 0; k < 4096; ++k) blocks.push_back(f.get(512));  // fills 2 MiB
   for (Block* block : blocks) f.core.free(block);
-  EXPECT(f.core.stats().inactive_split_bytes.of[1].current == 2 * static_cast<int64_t>(kMiB));
+  CHECK(f.core.stats().inactive_split_bytes.of[1].current == 2 * static_cast<int64_t>(kMiB));
   Block* big = f.get(kMiB);
-  EXPECT(f.core.stats().num_device_alloc == 1);
+  CHECK(f.core.stats().num_device_alloc == 1);
   check_consistent(f.core);
   f.core.free(big);
 }
 
-void large_blocks_are_split_and_merged() {
+TEST(large_blocks_are_split_and_merged) {
   Fixture f;
   Block* a = f.get(3 * kMiB);
   Block* b = f.get(5 * kMiB);
-  EXPECT(f.core.stats().segment.of[2].current == 1 && b->addr == a->addr + 3 * kMiB);
+  CHECK(f.core.stats().segment.of[2].current == 1 && b->addr == a->addr + 3 * kMiB);
   f.core.free(a);
   f.core.free(b);
   const auto segments = f.core.snapshot();
-  EXPECT(segments.size() == 1 && segments[0].blocks.size() == 1 && segments[0].size == 20 * kMiB);
-  EXPECT(f.core.stats().inactive_split.of[0].current == 0);
+  CHECK(segments.size() == 1 && segments[0].blocks.size() == 1 && segments[0].size == 20 * kMiB);
+  CHECK(f.core.stats().inactive_split.of[0].current == 0);
   f.core.empty_cache();
   expect_empty(f.core);
-  EXPECT(f.device.all_returned());
+  CHECK(f.device.all_returned());
 }
 
-void a_recorded_stream_delays_reuse() {
+TEST(a_recorded_stream_delays_reuse) {
   Fixture f;
   npu_stream* other = f.device.new_stream();
   f.device.running = false;
@@ -84,50 +83,50 @@ void a_recorded_stream_delays_reuse() {
   f.core.record_stream(a, {fake_driver(), &f.device, other});
   f.core.free(a);
   Stats stats = f.core.stats();
-  EXPECT(stats.allocated_bytes.of[0].current == 0 && stats.active_bytes.of[0].current == 4096);
+  CHECK(stats.allocated_bytes.of[0].current == 0 && stats.active_bytes.of[0].current == 4096);
   Block* b = f.get(4096);
-  EXPECT(b->addr != at);
+  CHECK(b->addr != at);
   f.device.running = true;
   while (f.device.in_use(at, 4096, nullptr)) std::this_thread::yield();
   Block* c = f.get(4096);
-  EXPECT(c->addr == at);
+  CHECK(c->addr == at);
   f.core.free(b);
   f.core.free(c);
   check_consistent(f.core);
 }
 
-void empty_cache_waits_for_queued_work() {
+TEST(empty_cache_waits_for_queued_work) {
   Fixture f;
   Block* a = f.get(30 * kMiB);
   for (int k = 0; k < 1000; ++k) f.device.use(a->addr, a->size, f.stream);
   f.core.free(a);
   f.core.empty_cache();
-  EXPECT(f.device.violations == 0 && f.device.all_returned());
+  CHECK(f.device.violations == 0 && f.device.all_returned());
 }
 
-void running_out_of_memory_is_reported_and_survived() {
+TEST(running_out_of_memory_is_reported_and_survived) {
   Fixture f(64 * kMiB);
   npu_stream* other = f.device.new_stream();
   Block* cached = f.core.allocate(other, 40 * kMiB, &f.why);
   f.core.free(cached);  // cached for the other stream: must be given up for this one
   Block* a = f.get(50 * kMiB);
-  EXPECT(a && f.core.stats().num_alloc_retries == 1);
-  EXPECT(!f.get(20 * kMiB));
-  EXPECT(f.why.requested == 20 * kMiB && f.why.device_total == 64 * kMiB && f.why.allocated == 50 * kMiB);
-  EXPECT(f.why.driver_text == "expected free memory, got a full device" && !f.why.over_limit);
-  EXPECT(f.core.stats().num_ooms == 1);
+  CHECK(a && f.core.stats().num_alloc_retries == 1);
+  CHECK(!f.get(20 * kMiB));
+  CHECK(f.why.requested == 20 * kMiB && f.why.device_total == 64 * kMiB && f.why.allocated == 50 * kMiB);
+  CHECK(f.why.driver_text == "expected free memory, got a full device" && !f.why.over_limit);
+  CHECK(f.core.stats().num_ooms == 1);
   f.core.free(a);
   Block* b = f.get(60 * kMiB);
-  EXPECT(b);
+  CHECK(b);
   // 2 MiB segments no longer fit, but what is asked for does.
   Block* rest = f.get(3 * kMiB);
-  EXPECT(rest && rest->size == 3 * kMiB);
+  CHECK(rest && rest->size == 3 * kMiB);
   f.core.free(b);
   f.core.free(rest);
   check_consistent(f.core);
 }
 
-void pending_memory_is_awaited_before_giving_up() {
+TEST(pending_memory_is_awaited_before_giving_up) {
   Fixture f(64 * kMiB);
   npu_stream* other = f.device.new_stream();
   Block* a = f.get(60 * kMiB);
@@ -135,41 +134,41 @@ void pending_memory_is_awaited_before_giving_up() {
   f.core.record_stream(a, {fake_driver(), &f.device, other});
   f.core.free(a);
   Block* b = f.get(60 * kMiB);
-  EXPECT(b && f.core.stats().num_sync_all_streams == 1);
-  EXPECT(!f.device.in_use(b->addr, b->size, f.stream));
+  CHECK(b && f.core.stats().num_sync_all_streams == 1);
+  CHECK(!f.device.in_use(b->addr, b->size, f.stream));
   f.core.free(b);
 }
 
-void the_limit_holds() {
+TEST(the_limit_holds) {
   Fixture f;
   f.core.set_limit(32 * kMiB);
-  EXPECT(!f.get(40 * kMiB));
-  EXPECT(f.why.over_limit && f.why.limit == 32 * kMiB && f.why.driver_text.empty());
+  CHECK(!f.get(40 * kMiB));
+  CHECK(f.why.over_limit && f.why.limit == 32 * kMiB && f.why.driver_text.empty());
   Block* a = f.get(32 * kMiB);
-  EXPECT(a);
+  CHECK(a);
   f.core.set_limit(0);
   Block* b = f.get(40 * kMiB);
-  EXPECT(b);
+  CHECK(b);
   f.core.free(a);
   f.core.free(b);
 }
 
-void oversize_blocks_stay_whole() {
+TEST(oversize_blocks_stay_whole) {
   g_config.max_split_size = 30 * kMiB;
   Fixture f;
   Block* a = f.get(100 * kMiB);
   f.core.free(a);
   Block* b = f.get(12 * kMiB);  // must not cut the block of 100 MiB
-  EXPECT(f.core.stats().num_device_alloc == 2 && f.core.stats().oversize_segments.current == 1);
+  CHECK(f.core.stats().num_device_alloc == 2 && f.core.stats().oversize_segments.current == 1);
   Block* c = f.get(95 * kMiB);
-  EXPECT(c->size == 100 * kMiB && f.core.stats().oversize_allocations.current == 1);
+  CHECK(c->size == 100 * kMiB && f.core.stats().oversize_allocations.current == 1);
   f.core.free(b);
   f.core.free(c);
-  EXPECT(f.core.stats().oversize_allocations.current == 0);
+  CHECK(f.core.stats().oversize_allocations.current == 0);
   g_config = {};
 }
 
-void garbage_is_collected_oldest_first() {
+TEST(garbage_is_collected_oldest_first) {
   g_config.garbage_collection_threshold = 0.5;
   Fixture f;
   f.core.set_limit(200 * kMiB);
@@ -179,90 +178,90 @@ void garbage_is_collected_oldest_first() {
   f.core.free(b);
   const npu_addr kept = b->addr;
   Block* c = f.get(50 * kMiB);  // 80 + 50 MiB is over 100 MiB: a goes, b stays
-  EXPECT(f.core.stats().num_device_free == 1);
-  EXPECT(f.get(40 * kMiB)->addr == kept);
+  CHECK(f.core.stats().num_device_free == 1);
+  CHECK(f.get(40 * kMiB)->addr == kept);
   f.core.free(f.core.find(kept));
   f.core.free(c);
   g_config = {};
 }
 
-void expandable_segments_grow_in_place() {
+TEST(expandable_segments_grow_in_place) {
   g_config.expandable_segments = true;
   {
     Fixture f;
     Block* a = f.get(18 * kMiB);
     Block* b = f.get(30 * kMiB);
-    EXPECT(b->addr == a->addr + 18 * kMiB);
-    EXPECT(f.core.stats().segment.of[2].current == 1);
+    CHECK(b->addr == a->addr + 18 * kMiB);
+    CHECK(f.core.stats().segment.of[2].current == 1);
     f.core.free(a);
     f.core.empty_cache();  // the hole before b is given back
-    EXPECT(f.device.used() < 50 * kMiB && f.device.used() >= 30 * kMiB);
+    CHECK(f.device.used() < 50 * kMiB && f.device.used() >= 30 * kMiB);
     check_consistent(f.core);
     Block* c = f.get(16 * kMiB);
-    EXPECT(c->addr < b->addr);
+    CHECK(c->addr < b->addr);
     Block* d = f.get(100 * kMiB);
-    EXPECT(d && d->addr > b->addr);
+    CHECK(d && d->addr > b->addr);
     for (Block* block : {b, c, d}) f.core.free(block);
     check_consistent(f.core);
-    EXPECT(f.core.snapshot().size() == 1);
+    CHECK(f.core.snapshot().size() == 1);
     Block* all = f.get(250 * kMiB);  // fits only because nothing is fragmented
-    EXPECT(all);
+    CHECK(all);
     f.core.free(all);
     f.core.empty_cache();
     expect_empty(f.core);
-    EXPECT(f.device.all_returned() && f.device.violations == 0);
+    CHECK(f.device.all_returned() && f.device.violations == 0);
   }
   g_config = {};
 }
 
-void statistics_can_be_reset() {
+TEST(statistics_can_be_reset) {
   Fixture f;
   Block* a = f.get(kMiB);
   Block* b = f.get(512);
   f.core.free(a);
-  EXPECT(f.core.stats().allocated_bytes.of[0].peak == static_cast<int64_t>(kMiB) + 512);
+  CHECK(f.core.stats().allocated_bytes.of[0].peak == static_cast<int64_t>(kMiB) + 512);
   f.core.reset_peak_stats();
-  EXPECT(f.core.stats().allocated_bytes.of[0].peak == 512);
+  CHECK(f.core.stats().allocated_bytes.of[0].peak == 512);
   f.core.reset_accumulated_stats();
-  EXPECT(f.core.stats().allocation.of[0].allocated == 0 && f.core.stats().allocation.of[0].freed == 0);
+  CHECK(f.core.stats().allocation.of[0].allocated == 0 && f.core.stats().allocation.of[0].freed == 0);
   f.core.free(b);
-  EXPECT(f.core.stats().allocation.of[0].freed == 1 && f.core.stats().allocation.of[0].current == 0);
+  CHECK(f.core.stats().allocation.of[0].freed == 1 && f.core.stats().allocation.of[0].current == 0);
 }
 
-void a_private_pool_keeps_its_memory_while_it_is_held() {
+TEST(a_private_pool_keeps_its_memory_while_it_is_held) {
   Fixture f;
   const PoolId pool{1, 0};
   f.core.free(f.get(4096));
   f.core.begin_pool(pool, f.stream);
   Block* inside = f.get(4096);
   const npu_addr address = inside->addr;
-  EXPECT(f.core.stats().num_device_alloc == 2);  // not the memory that was freed outside
+  CHECK(f.core.stats().num_device_alloc == 2);  // not the memory that was freed outside
   f.core.free(inside);
   inside = f.get(4000);
-  EXPECT(inside->addr == address);
+  CHECK(inside->addr == address);
   f.core.end_pool(f.stream);
   f.core.free(inside);
   Block* outside = f.get(4096);
-  EXPECT(outside->addr != address);
+  CHECK(outside->addr != address);
   f.core.empty_cache();
-  EXPECT(f.core.stats().segment.of[0].current == 2);  // one in use, one held
-  f.core.begin_pool(pool, f.stream);                  // a second graph, the same pool
-  EXPECT(f.get(4096)->addr == address);
+  CHECK(f.core.stats().segment.of[0].current == 2);  // one in use, one held
+  f.core.begin_pool(pool, f.stream);                 // a second graph, the same pool
+  CHECK(f.get(4096)->addr == address);
   f.core.end_pool(f.stream);
   f.core.release_pool(pool);
   f.core.empty_cache();
-  EXPECT(f.core.stats().segment.of[0].current == 2);
+  CHECK(f.core.stats().segment.of[0].current == 2);
   f.core.release_pool(pool);
   f.core.empty_cache();
-  EXPECT(f.core.stats().segment.of[0].current == 2);  // a tensor still has it
+  CHECK(f.core.stats().segment.of[0].current == 2);  // a tensor still has it
   f.core.free(f.core.find(address));
   f.core.empty_cache();
-  EXPECT(f.core.stats().segment.of[0].current == 1);
+  CHECK(f.core.stats().segment.of[0].current == 1);
   check_consistent(f.core);
   f.core.free(outside);
 }
 
-void a_thread_that_ends_in_a_pool_leaves_it() {
+TEST(a_thread_that_ends_in_a_pool_leaves_it) {
   Fixture f;
   const PoolId pool{1, 0};
   Block* block = nullptr;
@@ -271,16 +270,16 @@ void a_thread_that_ends_in_a_pool_leaves_it() {
     f.core.begin_thread_pool(pool);
     block = f.get(4096);
   }).join();
-  EXPECT(block->pool->is_private && f.core.holders(pool) == 0);
+  CHECK(block->pool->is_private && f.core.holders(pool) == 0);
   f.core.free(block);
   for (int k = 0; k < 8; ++k) {  // one of them has the first one's number
     std::thread([&] { block = f.get(4096); }).join();
-    EXPECT(!block->pool->is_private);
+    CHECK(!block->pool->is_private);
     f.core.free(block);
   }
 }
 
-void a_use_of_a_pool_can_end_on_another_thread() {
+TEST(a_use_of_a_pool_can_end_on_another_thread) {
   Fixture f;
   const PoolId here{1, 0}, there{2, 0};
   const uint64_t first = f.core.begin_thread_pool(here);
@@ -288,15 +287,15 @@ void a_use_of_a_pool_can_end_on_another_thread() {
     f.core.begin_thread_pool(there);
     f.core.end_thread_pool(first);
     Block* block = f.get(4096);
-    EXPECT(block->pool->id == there);
+    CHECK(block->pool->id == there);
     f.core.free(block);
   }).join();
   Block* block = f.get(4096);
-  EXPECT(!block->pool->is_private && f.core.holders(here) == 0);
+  CHECK(!block->pool->is_private && f.core.holders(here) == 0);
   f.core.free(block);
 }
 
-void a_core_can_end_before_a_thread_that_used_its_pools() {
+TEST(a_core_can_end_before_a_thread_that_used_its_pools) {
   std::thread([] {
     Fixture f;
     f.core.begin_thread_pool({1, 0});
@@ -304,33 +303,3 @@ void a_core_can_end_before_a_thread_that_used_its_pools() {
 }
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  const auto run = [](const char* name, auto test) {
-    const int before = failures;
-    test();
-    std::printf("%s %s\n", failures == before ? "ok  " : "FAIL", name);
-  };
-#define RUN(test) run(#test, [] { test; })
-  RUN(size_classes_cover_every_size());
-  RUN(freed_memory_is_reused_last_in_first_out());
-  RUN(bins_merge_before_more_memory_is_taken());
-  RUN(large_blocks_are_split_and_merged());
-  RUN(a_recorded_stream_delays_reuse());
-  RUN(empty_cache_waits_for_queued_work());
-  RUN(running_out_of_memory_is_reported_and_survived());
-  RUN(pending_memory_is_awaited_before_giving_up());
-  RUN(the_limit_holds());
-  RUN(oversize_blocks_stay_whole());
-  RUN(garbage_is_collected_oldest_first());
-  RUN(expandable_segments_grow_in_place());
-  RUN(statistics_can_be_reset());
-  RUN(a_private_pool_keeps_its_memory_while_it_is_held());
-  RUN(a_thread_that_ends_in_a_pool_leaves_it());
-  RUN(a_use_of_a_pool_can_end_on_another_thread());
-  RUN(a_core_can_end_before_a_thread_that_used_its_pools());
-  RUN(random_sequences_lose_nothing(false));
-  RUN(random_sequences_lose_nothing(true));
-  for (int k = 1; k < argc; ++k) run(argv[k], [&] { random_sequences_on(argv[k]); });
-  return failures;
-}

@@ -1,23 +1,12 @@
 // What the tests of the memory cache share.
 #pragma once
-#include <atomic>
-#include <cstdio>
 #include <vector>
 
 #include "csrc/core/memory/caching/core.h"
-#include "fake_driver.h"
+#include "tests/cpp/allocator/fake_driver.h"
+#include "tests/cpp/harness/harness.h"
 
 using namespace torch_npu::caching;
-
-inline std::atomic<int> failures{0};
-
-#define EXPECT(condition)                                                  \
-  do {                                                                     \
-    if (!(condition)) {                                                    \
-      std::printf("%s:%d: expected %s\n", __FILE__, __LINE__, #condition); \
-      ++failures;                                                          \
-    }                                                                      \
-  } while (0)
 
 constexpr uint64_t kMiB = 1 << 20;
 inline Config g_config;
@@ -30,12 +19,12 @@ inline void check_snapshot(const std::vector<SegmentInfo>& segments) {
   for (const auto& segment : segments) {
     npu_addr next = segment.addr;
     for (const auto& block : segment.blocks) {
-      EXPECT(block.addr == next);
-      EXPECT(block.size % 512 == 0 && block.size > 0);
-      EXPECT(block.requested <= block.size);
+      CHECK(block.addr == next);
+      CHECK(block.size % 512 == 0 && block.size > 0);
+      CHECK(block.requested <= block.size);
       next += block.size;
     }
-    EXPECT(next == segment.addr + segment.size);
+    CHECK(next == segment.addr + segment.size);
   }
 }
 
@@ -57,17 +46,17 @@ inline void check_consistent(CachingCore& core) {
     }
   }
   const Stats stats = core.stats();
-  EXPECT(stats.reserved_bytes.of[0].current == static_cast<int64_t>(reserved));
-  EXPECT(stats.allocated_bytes.of[0].current == static_cast<int64_t>(allocated));
-  EXPECT(stats.requested_bytes.of[0].current == static_cast<int64_t>(requested));
-  EXPECT(stats.active_bytes.of[0].current == static_cast<int64_t>(active));
-  EXPECT(stats.allocation.of[0].current == blocks_allocated);
-  EXPECT(stats.inactive_split_bytes.of[0].current <= static_cast<int64_t>(reserved - active));
+  CHECK(stats.reserved_bytes.of[0].current == static_cast<int64_t>(reserved));
+  CHECK(stats.allocated_bytes.of[0].current == static_cast<int64_t>(allocated));
+  CHECK(stats.requested_bytes.of[0].current == static_cast<int64_t>(requested));
+  CHECK(stats.active_bytes.of[0].current == static_cast<int64_t>(active));
+  CHECK(stats.allocation.of[0].current == blocks_allocated);
+  CHECK(stats.inactive_split_bytes.of[0].current <= static_cast<int64_t>(reserved - active));
   for (const StatGroup* group : {&stats.allocation, &stats.allocated_bytes, &stats.reserved_bytes, &stats.active,
                                  &stats.inactive_split, &stats.inactive_split_bytes, &stats.segment}) {
     for (const Stat& stat : group->of) {
-      EXPECT(stat.current >= 0 && stat.peak >= stat.current);
-      EXPECT(stat.allocated - stat.freed == stat.current);
+      CHECK(stat.current >= 0 && stat.peak >= stat.current);
+      CHECK(stat.allocated - stat.freed == stat.current);
     }
   }
 }
@@ -77,11 +66,7 @@ inline void expect_empty(CachingCore& core) {
   for (const StatGroup* group :
        {&stats.allocation, &stats.segment, &stats.active, &stats.inactive_split, &stats.allocated_bytes,
         &stats.reserved_bytes, &stats.active_bytes, &stats.inactive_split_bytes, &stats.requested_bytes}) {
-    for (const Stat& stat : group->of) EXPECT(stat.current == 0);
+    for (const Stat& stat : group->of) CHECK(stat.current == 0);
   }
-  EXPECT(core.snapshot().empty());
+  CHECK(core.snapshot().empty());
 }
-
-// random_test.cpp
-void random_sequences_lose_nothing(bool expandable);
-void random_sequences_on(const char* path);

@@ -1,4 +1,4 @@
-#include "fake_driver.h"
+#include "tests/cpp/allocator/fake_driver.h"
 
 #include <chrono>
 

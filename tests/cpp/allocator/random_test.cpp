@@ -4,9 +4,10 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <stdexcept>
 #include <thread>
 
-#include "check.h"
+#include "tests/cpp/allocator/check.h"
 
 namespace {
 
@@ -16,13 +17,13 @@ class Live {
   void add(npu_addr addr, uint64_t size) {
     std::lock_guard lock(mutex_);
     const auto after = ranges_.lower_bound(addr);
-    EXPECT(after == ranges_.end() || addr + size <= after->first);
-    EXPECT(after == ranges_.begin() || std::prev(after)->first + std::prev(after)->second <= addr);
+    CHECK(after == ranges_.end() || addr + size <= after->first);
+    CHECK(after == ranges_.begin() || std::prev(after)->first + std::prev(after)->second <= addr);
     ranges_[addr] = size;
   }
   void remove(npu_addr addr) {
     std::lock_guard lock(mutex_);
-    EXPECT(ranges_.erase(addr) == 1);
+    CHECK(ranges_.erase(addr) == 1);
   }
 
  private:
@@ -62,15 +63,15 @@ void random_walk(Shared& s, int steps, unsigned seed) {
       OutOfMemory why;
       Block* block = s.core->allocate(stream, size, &why);
       if (!block) {
-        EXPECT(why.status == NPU_ERROR_MEMORY);
+        CHECK(why.status == NPU_ERROR_MEMORY);
         while (mine.size() > 4) drop(below(mine.size()));
         continue;
       }
-      EXPECT(block->size >= size);
+      CHECK(block->size >= size);
       s.live.add(block->addr, block->size);
       mine.push_back(block);
       if (s.fake) {
-        EXPECT(!s.fake->in_use(block->addr, block->size, stream));
+        CHECK(!s.fake->in_use(block->addr, block->size, stream));
         s.fake->use(block->addr, block->size, stream);
       }
     } else if (dice < 900) {
@@ -82,7 +83,7 @@ void random_walk(Shared& s, int steps, unsigned seed) {
       s.core->record_stream(block, {s.api, s.device, stream});
       if (s.fake) s.fake->use(block->addr, block->size, stream);
     } else if (dice < 995) {
-      if (!mine.empty()) EXPECT(s.core->find(mine[0]->addr + mine[0]->size - 1) == mine[0]);
+      if (!mine.empty()) CHECK(s.core->find(mine[0]->addr + mine[0]->size - 1) == mine[0]);
       check_snapshot(s.core->snapshot());
     } else if (dice < 997) {
       s.core->empty_cache();
@@ -104,57 +105,64 @@ void random_walk(Shared& s, int steps, unsigned seed) {
 
 void random_sequences(Shared& s, unsigned seed) {
   std::vector<std::thread> threads;
-  for (unsigned k = 0; k < 4; ++k) threads.emplace_back([&s, seed, k] { random_walk(s, 2500, seed * 10 + k); });
+  for (unsigned k = 0; k < 4; ++k)
+    threads.emplace_back([&s, seed, k] { random_walk(s, harness::work(2500), seed * 10 + k); });
   for (auto& thread : threads) thread.join();
   check_consistent(*s.core);
   s.core->empty_cache();
   expect_empty(*s.core);
 }
 
-}  // namespace
-
-void random_sequences_lose_nothing(bool expandable) {
+void lose_nothing(bool expandable) {
   g_config.expandable_segments = expandable;
-  for (unsigned seed = 1; seed <= 3; ++seed) {
+  for (uint64_t seed = harness::seed(); seed < harness::seed() + 3; ++seed) {
     npu_device device(192 * kMiB);
     CachingCore core(fake_driver(), &device, 64, 0, &config);
     Shared s{fake_driver(), &device, &device, &core, {}, {}, 24 * kMiB};
     for (int k = 0; k < 5; ++k) s.streams.push_back(device.new_stream());
-    random_sequences(s, seed);
-    EXPECT(device.all_returned());
-    EXPECT(device.violations == 0);
+    random_sequences(s, static_cast<unsigned>(seed));
+    CHECK(device.all_returned());
+    CHECK(device.violations == 0);
   }
   g_config = {};
 }
 
-void random_sequences_on(const char* path) {
-  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (!library) {
-    std::printf("%s\n", dlerror());
-    ++failures;
-    return;
-  }
+}  // namespace
+
+TEST(random_sequences_lose_nothing) {
+  lose_nothing(false);
+}
+
+TEST(random_sequences_in_expandable_segments_lose_nothing) {
+  lose_nothing(true);
+}
+
+#ifdef NPU_CMODEL_LIBRARY
+TEST(random_sequences_on_the_c_model_give_all_back) {
+  void* library = dlopen(NPU_CMODEL_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  if (!library) throw std::runtime_error(dlerror());
   const npu_driver* api = reinterpret_cast<const npu_driver* (*)()>(dlsym(library, "npu_driver_get"))();
   npu_instance* instance = nullptr;
   npu_device* device = nullptr;
-  EXPECT(api->open("", &instance) == NPU_OK);
-  EXPECT(api->device_open(instance, 0, &device) == NPU_OK);
+  CHECK(api->open("", &instance) == NPU_OK);
+  CHECK(api->device_open(instance, 0, &device) == NPU_OK);
   npu_properties properties{};
   properties.struct_size = sizeof(properties);
-  EXPECT(api->device_properties(device, &properties) == NPU_OK);
+  CHECK(api->device_properties(device, &properties) == NPU_OK);
   uint64_t free_before = 0, free_after = 0, total = 0;
-  EXPECT(api->memory_info(device, &free_before, &total) == NPU_OK);
+  CHECK(api->memory_info(device, &free_before, &total) == NPU_OK);
   for (const bool expandable : {false, true}) {
     g_config.expandable_segments = expandable;
     CachingCore core(api, device, properties.alignment, 0, &config);
     Shared s{api, device, nullptr, &core, {}, {}, 24 * kMiB};
-    for (int k = 0; k < 5; ++k) EXPECT(api->stream_create(device, 0, &s.streams.emplace_back()) == NPU_OK);
+    for (int k = 0; k < 5; ++k) CHECK(api->stream_create(device, 0, &s.streams.emplace_back()) == NPU_OK);
     random_sequences(s, 7);
     for (npu_stream* stream : s.streams) api->stream_destroy(stream);
   }
-  EXPECT(api->memory_info(device, &free_after, &total) == NPU_OK);
-  EXPECT(free_before == free_after);
+  CHECK(api->memory_info(device, &free_after, &total) == NPU_OK);
+  CHECK(free_before == free_after);
   api->device_close(device);
   api->close(instance);
   g_config = {};
 }
+#endif

@@ -1,7 +1,6 @@
 // Values that vary along one direction of a tile only: index arithmetic, broadcast operands, masks, and the addresses
 // and norms that are made of them.
-#include "engine_case.h"
-#include "test.h"
+#include "tests/cpp/engine/engine_case.h"
 
 namespace {
 
@@ -12,11 +11,6 @@ std::vector<float> whole_numbers(int64_t n, uint32_t seed) {
   std::vector<float> values(static_cast<size_t>(n));
   for (float& x : values) x = static_cast<float>(static_cast<int>(random() % 201) - 100);
   return values;
-}
-
-void expect(Case& k, const std::string& what, Tolerance tolerance = {}) {
-  const std::string text = k.compare(tolerance);
-  if (!text.empty()) fail(what + ": " + text);
 }
 
 // %a, %b: coordinates moved by (2, 3) and kept inside 0 .. rows - 1, 0 .. columns - 1; %at: where that lies.

@@ -14,8 +14,11 @@
 #include "support/program/program.h"
 #include "support/reference/reference.h"
 #include "support/reference/value.h"
+#include "tests/cpp/harness/harness.h"
 
 namespace engine_test {
+
+using harness::fail;
 
 using Bytes = std::vector<unsigned char>;
 
@@ -193,5 +196,10 @@ class Case {
     return {};
   }
 };
+
+inline void expect(Case& k, const std::string& what, Tolerance tolerance = {}) {
+  const std::string text = k.compare(tolerance);
+  if (!text.empty()) fail(what + ": " + text);
+}
 
 }  // namespace engine_test

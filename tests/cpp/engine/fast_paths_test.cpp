@@ -1,7 +1,6 @@
 // The engine's shortcuts, each at the sizes where it begins and ends: rows of one instruction, folds that read memory
 // themselves, two instructions in one kernel, exp and erf, and how accurate sums are.
-#include "engine_case.h"
-#include "test.h"
+#include "tests/cpp/engine/engine_case.h"
 
 namespace {
 
@@ -25,11 +24,6 @@ int noise_block(Case& k, int64_t n, int dtype, uint32_t seed) {
     npu::store_value(k.memory.back().data() + i * npu::dtype_size(dtype), dtype, value, NPU_F64);
   }
   return block;
-}
-
-void expect(Case& k, const std::string& what, Tolerance tolerance = {}) {
-  const std::string text = k.compare(tolerance);
-  if (!text.empty()) fail(what + ": " + text);
 }
 
 std::string compute_name(int dtype) {

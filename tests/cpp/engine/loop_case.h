@@ -4,8 +4,7 @@
 #include <cstring>
 #include <random>
 
-#include "engine_case.h"
-#include "test.h"
+#include "tests/cpp/engine/engine_case.h"
 
 namespace engine_test {
 
@@ -48,11 +47,6 @@ inline std::vector<unsigned char> flags(int64_t n) {
   std::vector<unsigned char> out(static_cast<size_t>(n));
   for (size_t i = 0; i < out.size(); ++i) out[i] = i % 3 == 0 ? 0 : i % 5 == 0 ? 7 : 1;
   return out;
-}
-
-inline void expect(Case& k, const std::string& what, Tolerance tolerance = {}) {
-  const std::string text = k.compare(tolerance);
-  if (!text.empty()) fail(what + ": " + text);
 }
 
 inline npu_scalar number(double x) {

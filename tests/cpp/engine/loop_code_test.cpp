@@ -9,7 +9,7 @@
 
 #include "drivers/cmodel/jit/jit.h"
 #include "drivers/cmodel/simd/isa_level.h"
-#include "loop_case.h"
+#include "tests/cpp/engine/loop_case.h"
 
 using namespace engine_test;
 

@@ -1,5 +1,5 @@
 // Folds in compiled loops: of rows, of columns, of everything, beside what the same loop stores.
-#include "loop_case.h"
+#include "tests/cpp/engine/loop_case.h"
 
 using namespace engine_test;
 

@@ -2,7 +2,7 @@
 // With less than AVX2 the same programs run instruction by instruction.
 #include "drivers/cmodel/jit/jit.h"
 #include "drivers/cmodel/plan/lifted.h"
-#include "loop_case.h"
+#include "tests/cpp/engine/loop_case.h"
 
 using namespace engine_test;
 

@@ -1,6 +1,5 @@
 // MAP, SCATTER and COPY against the reference.
-#include "program_fuzz.h"
-#include "test.h"
+#include "tests/cpp/engine/program_fuzz.h"
 
 namespace {
 

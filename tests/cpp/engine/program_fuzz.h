@@ -1,7 +1,7 @@
 // Random programs, shapes, strides and types for the engine's tests. Arithmetic is limited to instructions whose result
 // is one exact value, so that the engine and the reference must agree in every bit.
 #pragma once
-#include "engine_case.h"
+#include "tests/cpp/engine/engine_case.h"
 
 namespace engine_test {
 

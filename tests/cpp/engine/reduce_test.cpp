@@ -1,6 +1,5 @@
 // REDUCE and SCAN against the reference. Values are small multiples of 1/8, so sums are exact in any order.
-#include "program_fuzz.h"
-#include "test.h"
+#include "tests/cpp/engine/program_fuzz.h"
 
 namespace {
 

@@ -2,8 +2,7 @@
 // begins and ends.
 #include <random>
 
-#include "engine_case.h"
-#include "test.h"
+#include "tests/cpp/engine/engine_case.h"
 
 namespace {
 
@@ -14,11 +13,6 @@ std::vector<float> small(int64_t n, int seed) {
   std::vector<float> out(static_cast<size_t>(n));
   for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(static_cast<int>((i + 3) * 7 * seed % 11) - 5);
   return out;
-}
-
-void expect(Case& k, const std::string& what, Tolerance tolerance = {}) {
-  const std::string text = k.compare(tolerance);
-  if (!text.empty()) fail(what + ": " + text);
 }
 
 // Operands by rows and columns: dense, with gaps between rows, one value for a row or for a column, or for all; flags.

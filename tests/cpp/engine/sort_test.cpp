@@ -1,7 +1,6 @@
 // SORT, SCATTER, indices and epilogue accuracy against the reference.
-#include "program_fuzz.h"
 #include "support/program/approximation.h"
-#include "test.h"
+#include "tests/cpp/engine/program_fuzz.h"
 
 namespace {
 using namespace engine_test;

@@ -1,6 +1,5 @@
 // Results that are so large that they bypass the caches, in pieces, while the next piece is computed.
-#include "engine_case.h"
-#include "test.h"
+#include "tests/cpp/engine/engine_case.h"
 
 namespace {
 
@@ -10,11 +9,6 @@ std::vector<float> whole_numbers(int64_t n) {
   std::vector<float> values(static_cast<size_t>(n));
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(static_cast<int>(i * 7919 % 201) - 100);
   return values;
-}
-
-void expect(Case& k, const std::string& what) {
-  const std::string text = k.compare({});
-  if (!text.empty()) fail(what + ": " + text);
 }
 
 }  // namespace

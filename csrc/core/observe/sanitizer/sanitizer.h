@@ -2,14 +2,10 @@
 // TORCH_NPU_SANITIZE or enable() say otherwise. It is told of commands, copies, events and waits by a watcher of the
 // drivers, and of tensors by the allocator.
 #pragma once
-#include <c10/core/Device.h>
-#include <c10/util/ArrayRef.h>
-
+#include <cstdint>
 #include <string>
-#include <vector>
 
-#include "csrc/core/memory/memory_watch.h"
-#include "npu/runtime.h"
+#include "csrc/core/memory/sanitizer_calls.h"
 
 namespace torch_npu::sanitizer {
 
@@ -30,26 +26,6 @@ void enable_from_environment();
 void disable();
 Options options();  // no checks: off
 
-inline bool is_on() noexcept {
-  return memory_watch() & kWatchSanitizer;
-}
-
-// -- the allocator --
-
-// More bytes than a tensor asked for, so that none begins where another ends.
-constexpr uint64_t kGap = 128;
-struct Freed {
-  npu_addr addr;
-  npu_stream* owner;
-  bool is_of_graphs;
-  std::vector<const npu_stream*> passed;  // streams that will have passed before the memory has a new owner
-};
-// Before the cache is asked for memory of this stream, which could be any that was freed: raises where another stream
-// may still be using such memory. No lock of the cache may be held in these.
-void allocates(c10::DeviceIndex device, const npu_stream* owner);
-void allocated(c10::DeviceIndex device, npu_addr addr, uint64_t size, npu_stream* owner, bool is_of_graphs);
-void freed(c10::DeviceIndex device, const Freed& freed) noexcept;
-
 // -- those who know more than a driver's call tells --
 
 // What this thread submits in the time of the scope was recorded by a graph, and is asked for here.
@@ -58,19 +34,6 @@ class ReplayScope {
   ReplayScope();
   ~ReplayScope();
   ReplayScope(const ReplayScope&) = delete;
-
- private:
-  bool entered_;
-};
-
-// Copies between host and device in the time of the scope carry only these elements; what else they move lies between
-// them and is not looked at.
-class Elements {
- public:
-  Elements();
-  ~Elements();
-  Elements(const Elements&) = delete;
-  void add(const void* data, c10::IntArrayRef sizes, c10::IntArrayRef strides, size_t width);
 
  private:
   bool entered_;
