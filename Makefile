@@ -31,6 +31,9 @@ help:
 	@echo "make rtl-area     LUT, flip-flops, DSP and RAM of every module, by Yosys (pip install pyosys)"
 	@echo "make format       ruff and clang-format, in place"
 	@echo "make lint         what CI checks besides tests: formatting, layers"
+	@echo "make docs         the pages as a site with search and the Python reference, in build/docs/site"
+	@echo "make tidy         clang-tidy (FOLDERS=\"csrc/core support\" for some)"
+	@echo "make coverage     lines of Python and C++ that the tests reach (TEST=tests/memory for those of a part)"
 	@echo "make clean        remove build output, keep .venv"
 
 $(REQUIREMENTS): requirements.txt
@@ -76,13 +79,15 @@ demo: install
 	$(BIN)/python examples/lora_qwen.py --steps 100 --out build/lora
 	$(BIN)/python examples/generate_qwen.py --model build/lora/merged --prompt "The device " --check
 
+# Each writes its section of the page, with processor, date and commit.
+RECORD := --record benchmarks/RESULTS.md
 bench: install
-	$(BIN)/python -m torch_npu bench dispatch
-	$(BIN)/python -m torch_npu bench basic
-	$(BIN)/python -m torch_npu bench ops --plot build/bench-ops.svg --json-file build/bench-ops.json
-	$(BIN)/python -m torch_npu bench training
-	$(BIN)/python -m torch_npu bench models
-	$(BIN)/python -m torch_npu bench compile
+	$(BIN)/python -m torch_npu bench dispatch $(RECORD)
+	$(BIN)/python -m torch_npu bench basic $(RECORD)
+	$(BIN)/python -m torch_npu bench ops $(RECORD) --plot build/bench-ops.svg --json-file build/bench-ops.json
+	$(BIN)/python -m torch_npu bench training $(RECORD)
+	$(BIN)/python -m torch_npu bench models $(RECORD)
+	$(BIN)/python -m torch_npu bench compile $(RECORD)
 
 sanitize: $(REQUIREMENTS)
 	.ci/sanitize address,undefined build-asan $(JOBS)
@@ -113,3 +118,14 @@ lint: $(REQUIREMENTS)
 
 clean:
 	rm -rf build build-asan build-tsan torch_npu/lib torch_npu/_C*.so torch_npu/_build_info.py *.egg-info
+
+# Pages, static analysis, coverage.
+.PHONY: docs tidy coverage
+DOCS := $(VENV)/.docs-$(shell cksum < docs/requirements.txt | cut -d' ' -f1)
+$(DOCS): docs/requirements.txt $(REQUIREMENTS)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet -r docs/requirements.txt
+	@rm -f $(VENV)/.docs-*
+	@touch $@
+
+docs: install $(DOCS)
+	$(BIN)/python tools/docs_site.py
