@@ -117,15 +117,26 @@ lint: $(REQUIREMENTS)
 	$(BIN)/python tools/check_rtl.py
 
 clean:
-	rm -rf build build-asan build-tsan torch_npu/lib torch_npu/_C*.so torch_npu/_build_info.py *.egg-info
+	rm -rf build build-asan build-tsan build-coverage torch_npu/lib torch_npu/_C*.so torch_npu/_build_info.py *.egg-info
 
-# Pages, static analysis, coverage.
+# Pages, static analysis, coverage: tools with pins of their own.
 .PHONY: docs tidy coverage
-DOCS := $(VENV)/.docs-$(shell cksum < docs/requirements.txt | cut -d' ' -f1)
-$(DOCS): docs/requirements.txt $(REQUIREMENTS)
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet -r docs/requirements.txt
-	@rm -f $(VENV)/.docs-*
+stamp = $(VENV)/.$(1)-$(shell cksum < $(1)/requirements.txt | cut -d' ' -f1)
+$(call stamp,docs) $(call stamp,tools): $(VENV)/.%: $(REQUIREMENTS)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet -r $(firstword $(subst -, ,$*))/requirements.txt
 	@touch $@
 
-docs: install $(DOCS)
+docs: install $(call stamp,docs)
 	$(BIN)/python tools/docs_site.py
+
+FOLDERS ?= csrc drivers support tools
+tidy: build $(call stamp,tools)
+	$(BIN)/python $(BIN)/run-clang-tidy.py -clang-tidy-binary $(BIN)/clang-tidy -p build -quiet -j $(JOBS) \
+	  $(foreach folder,$(FOLDERS),'$(CURDIR)/$(folder)/')
+
+# Python by all of TEST, C++ by the programs that run without PyTorch; pages in build/coverage and build-coverage.
+coverage: install $(call stamp,tools)
+	mkdir -p build/coverage && rm -f build/coverage/data*
+	$(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist loadfile $(TEST)
+	$(BIN)/python -m coverage combine --quiet && $(BIN)/python -m coverage html --quiet && $(BIN)/python -m coverage report
+	.ci/coverage build-coverage $(JOBS)
