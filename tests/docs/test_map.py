@@ -7,7 +7,7 @@ from tests.support import ROOT
 
 SOURCE = re.compile(r"\.(cpp|c|h|hpp|py|sv|ops|toml|npu|def|js|css|in)$")
 APART = {".", ".ci", "docs"}  # no rooms: the top, what CI runs, pages
-PRESCRIBED = "torch_npu/compile/include/torch"  # folders below it have the names under which PyTorch includes a header
+PRESCRIBED = "csrc/aoti/torch"  # folders below it have the names under which PyTorch includes a header
 
 
 def drawn() -> list[str]:

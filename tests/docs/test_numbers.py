@@ -36,9 +36,9 @@ NUMBERS = {
     "lanes": ("rtl/npu.toml", r"^LANES = (\d+)"),
     "axi-reads": ("rtl/npu.toml", r"^READS = (\d+)"),
     "axi-writes": ("rtl/npu.toml", r"^WRITES = (\d+)"),
-    "report-slices": ("torch_npu/adviser/timeline.py", r"SLICES = ([\d_]+)"),
-    "report-memory-points": ("torch_npu/adviser/memory.py", r"POINTS = ([\d_]+)"),
-    "report-roofline-groups": ("torch_npu/adviser/facts.py", r"COMMANDS = ([\d_]+)"),
+    "report-slices": ("torch_npu/report/timeline.py", r"SLICES = ([\d_]+)"),
+    "report-memory-points": ("torch_npu/report/memory.py", r"POINTS = ([\d_]+)"),
+    "report-roofline-groups": ("torch_npu/report/facts.py", r"COMMANDS = ([\d_]+)"),
     "torch-first": ("torch_npu/version.py", r'TORCH = \("([\d.]+)"'),
     "torch-last": ("torch_npu/version.py", r'TORCH = \("[\d.]+", "([\d.]+)"'),
 }
