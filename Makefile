@@ -31,6 +31,9 @@ help:
 	@echo "make rtl-area     LUT, flip-flops, DSP and RAM of every module, by Yosys (pip install pyosys)"
 	@echo "make format       ruff and clang-format, in place"
 	@echo "make lint         what CI checks besides tests: formatting, layers, sizes"
+	@echo "make docs         the pages as a site with search and the Python reference, in build/docs/site"
+	@echo "make tidy         clang-tidy (FOLDERS=\"csrc/core support\" for some)"
+	@echo "make coverage     lines of Python and C++ that the tests reach (TEST=tests/memory for those of a part)"
 	@echo "make clean        remove build output, keep .venv"
 
 $(REQUIREMENTS): requirements.txt
@@ -76,13 +79,15 @@ demo: install
 	$(BIN)/python examples/lora_qwen.py --steps 100 --out build/lora
 	$(BIN)/python examples/generate_qwen.py --model build/lora/merged --prompt "The device " --check
 
+# Each writes its section of the page, with processor, date and commit.
+RECORD := --record benchmarks/RESULTS.md
 bench: install
-	$(BIN)/python -m torch_npu bench dispatch
-	$(BIN)/python -m torch_npu bench basic
-	$(BIN)/python -m torch_npu bench ops --plot build/bench-ops.svg --json-file build/bench-ops.json
-	$(BIN)/python -m torch_npu bench training
-	$(BIN)/python -m torch_npu bench models
-	$(BIN)/python -m torch_npu bench compile
+	$(BIN)/python -m torch_npu bench dispatch $(RECORD)
+	$(BIN)/python -m torch_npu bench basic $(RECORD)
+	$(BIN)/python -m torch_npu bench ops $(RECORD) --plot build/bench-ops.svg --json-file build/bench-ops.json
+	$(BIN)/python -m torch_npu bench training $(RECORD)
+	$(BIN)/python -m torch_npu bench models $(RECORD)
+	$(BIN)/python -m torch_npu bench compile $(RECORD)
 
 sanitize: $(REQUIREMENTS)
 	.ci/sanitize address,undefined build-asan $(JOBS)
@@ -113,4 +118,26 @@ lint: $(REQUIREMENTS)
 	$(BIN)/python tools/check_rtl.py
 
 clean:
-	rm -rf build build-asan build-tsan torch_npu/lib torch_npu/_C*.so torch_npu/_build_info.py *.egg-info
+	rm -rf build build-asan build-tsan build-coverage torch_npu/lib torch_npu/_C*.so torch_npu/_build_info.py *.egg-info
+
+# Pages, static analysis, coverage: tools with pins of their own.
+.PHONY: docs tidy coverage
+stamp = $(VENV)/.$(1)-$(shell cksum < $(1)/requirements.txt | cut -d' ' -f1)
+$(call stamp,docs) $(call stamp,tools): $(VENV)/.%: $(REQUIREMENTS)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet -r $(firstword $(subst -, ,$*))/requirements.txt
+	@touch $@
+
+docs: install $(call stamp,docs)
+	$(BIN)/python tools/docs_site.py
+
+FOLDERS ?= csrc drivers support tools
+tidy: build $(call stamp,tools)
+	$(BIN)/python $(BIN)/run-clang-tidy.py -clang-tidy-binary $(BIN)/clang-tidy -p build -quiet -j $(JOBS) \
+	  $(foreach folder,$(FOLDERS),'$(CURDIR)/$(folder)/')
+
+# Python by all of TEST, C++ by the programs that run without PyTorch; pages in build/coverage and build-coverage.
+coverage: install $(call stamp,tools)
+	mkdir -p build/coverage && rm -f build/coverage/data*
+	$(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist loadfile $(TEST)
+	$(BIN)/python -m coverage combine --quiet && $(BIN)/python -m coverage html --quiet && $(BIN)/python -m coverage report
+	.ci/coverage build-coverage $(JOBS)

@@ -261,6 +261,7 @@ def misunderstood(setting: Setting) -> str:
 
 
 def check_environment() -> None:
+    """Raises ValueError for the first variable whose value its setting does not have."""
     for setting in VARIABLES:
         if found := misunderstood(setting):
             raise ValueError(found)

@@ -42,6 +42,7 @@ def enable(
 
 
 def disable() -> None:
+    """Ends the log."""
     _C.debug_disable()
 
 

@@ -29,6 +29,7 @@ def reset() -> None:
 
 
 def get_mode() -> str:
+    """ "warn", "quiet" or "error": what happens when an op runs on the CPU."""
     return _C.fallback_mode()
 
 

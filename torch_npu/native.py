@@ -14,6 +14,7 @@ from torch_npu import _C
 
 
 def enable() -> None:
+    """Counts, from now on, the ops that give commands to a driver."""
     _C.native_counting(True)
 
 
@@ -23,6 +24,7 @@ def disable() -> None:
 
 
 def reset() -> None:
+    """Clears the counts."""
     _C.native_reset()
 
 

@@ -33,6 +33,7 @@ class Int8Linear(nn.Module):
     @classmethod
     @torch.no_grad()
     def from_linear(cls, linear: nn.Linear, mode: str = "weight_only") -> Int8Linear:
+        """The layer with its weights as int8 and a scale per output."""
         layer = cls(linear.in_features, linear.out_features, bias=False, mode=mode, device=linear.weight.device)
         layer.weight, layer.scale = torch.ops.npu.npu_dynamic_quant(linear.weight)
         layer.bias = linear.bias

@@ -46,6 +46,7 @@ def restart() -> None:
 
 
 def milliseconds(facts: dict) -> float:
+    """A run's predicted cycles as time, at the chip's clock."""
     return facts["cycles"] / facts["clock_mhz"] / 1000
 
 

@@ -14,7 +14,7 @@ from torch_npu.cli import make_parser
 
 MARK = re.compile(r"(?:(\d[\d,.]*)|(\w+))\s*<!-- ([=~]) ([\w-]+) -->")
 WORDS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()
-WORD = {word: n for n, word in enumerate(WORDS)} | {"seventy": 70, "eighty": 80, "ninety": 90, "million": 10**6}
+WORD = {word: n for n, word in enumerate(WORDS)} | {"seventy": 70, "eighty": 80, "ninety": 90}
 ROUNDED = 0.2  # how far a rounded number may be off
 
 CACHE = "csrc/core/memory/caching"

@@ -49,8 +49,8 @@ def names() -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "design").glob("*.md")), ids=lambda p: p.stem)
-def test_files_that_a_design_page_names_exist(page):
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_files_that_a_page_names_exist(page):
     for name in FILE.findall(page.read_text()):
         if name in MADE | USERS or name.startswith("torch.") or (ROOT / name).exists():
             continue
@@ -79,3 +79,10 @@ def test_every_design_page_is_on_the_map():
     text = (ROOT / "docs" / "design" / "README.md").read_text()
     pages = {p.name for p in (ROOT / "docs" / "design").glob("*.md")} - {"README.md"}
     assert pages <= set(LINK.findall(text))
+
+
+def test_every_page_is_in_the_navigation_of_the_site():
+    listed = re.findall(r"- (\S+\.md)$", (ROOT / "docs" / "mkdocs.yml").read_text(), re.MULTILINE)
+    pages = {str(p.relative_to(ROOT)) for p in [*PAGES, *(ROOT / "examples").rglob("*.md")]}
+    assert {p for p in listed if not p.startswith("reference/")} == pages
+    assert len(listed) == len(set(listed))

@@ -5,11 +5,14 @@ CPU and npu blocks alternate, and medians are compared, so that a busy machine d
 """
 
 import argparse
+import functools
 import os
 import re
 import statistics
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from torch_npu.console.command import STATUSES, Outcome, add_command
 from torch_npu.console.progress import Progress
@@ -40,11 +43,13 @@ def add(commands) -> None:
     kinds = parser.add_subparsers(dest="kind", metavar="kind", required=True)
 
     def add_kind(name: str, function: Callable, text: str, example: str = ""):
-        kind = add_command(kinds, name, function, help=text, example=example or f"bench {name} --quick")
+        run = functools.partial(_recorded, function, name)
+        kind = add_command(kinds, name, run, help=text, example=example or f"bench {name} --quick")
         kind.add_argument("--device", type=_device, default="npu:0", help="npu:N (npu:0)")
         kind.add_argument("--quick", action="store_true", help="fewer repetitions; of models, small ones")
         kind.add_argument("--check", action="store_true", help="exit status 1 if a target is missed")
         kind.add_argument("--quiet", action="store_true", help="no progress bar")
+        kind.add_argument("--record", type=Path, metavar="FILE", help="write the table into a page of results")
         return kind
 
     add_kind("dispatch", dispatch, "host cost of small ops, 1 thread, ratio to the CPU")
@@ -75,6 +80,19 @@ def add(commands) -> None:
     for kind in (ops, training, models, compiled):
         kind.add_argument("--threads", type=int, help="of both sides; else as many as PyTorch uses")
         kind.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: for one thread, busy machines")
+
+
+def _recorded(function: Callable, name: str, options) -> Outcome:
+    """Runs a kind; with --record its table goes into the page, with machine, date and commit."""
+    outcome = function(options)
+    if options.record:
+        import torch
+
+        from torch_npu.bench.record import record
+
+        given = [a for a in sys.argv[1:] if a != "--record" and a != str(options.record)]
+        record(options.record, name, outcome.text, " ".join(given), torch.get_num_threads())
+    return outcome
 
 
 def _same_threads(options) -> None:

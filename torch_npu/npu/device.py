@@ -106,6 +106,7 @@ def reset_device(device: Device = None) -> None:
 
 
 def get_device_properties(device: Device = None) -> DeviceProperties:
+    """What the driver says of a device: name, memory, units, clock, the commands that it has."""
     _lazy_init()
     facts = _C.properties(_get_device_index(device, optional=True))
     bits = facts.pop("commands")
@@ -113,6 +114,7 @@ def get_device_properties(device: Device = None) -> DeviceProperties:
 
 
 def get_device_name(device: Device = None) -> str:
+    """The name that the driver gives to a device: "C model"."""
     return get_device_properties(device).name
 
 
@@ -142,6 +144,7 @@ def get_amp_supported_dtype() -> list[torch.dtype]:
 
 
 def get_arch_list() -> list[str]:
+    """Empty: nothing is compiled for architectures, since drivers get programs."""
     return []
 
 

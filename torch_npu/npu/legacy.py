@@ -35,9 +35,11 @@ class _LegacyType(type):
 
 
 def types() -> dict[str, type]:
+    """The types by name."""
     made = {}
     for name, dtype in _TYPES.items():
         members = {"dtype": dtype, "__module__": "torch.npu", "__qualname__": name}
         members |= {"is_npu": True, "layout": torch.strided}
+        members["__doc__"] = f"The old name of {dtype} on npu: construction, isinstance and Tensor.type()."
         made[name] = _LegacyType(f"torch.npu.{name}", (), members)  # Tensor.type() looks at the whole name
     return made

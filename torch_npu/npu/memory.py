@@ -97,14 +97,17 @@ def memory_reserved(device: Device = None) -> int:
 
 
 def max_memory_reserved(device: Device = None) -> int:
+    """The most bytes that the cache had from the driver, since the start or the last reset."""
     return _bytes(device, "reserved_bytes", "peak")
 
 
 def reset_peak_memory_stats(device: Device = None) -> None:
+    """Lets every peak of `memory_stats` begin at what it is now."""
     torch._C._accelerator_resetPeakStats(_index(device))
 
 
 def reset_accumulated_memory_stats(device: Device = None) -> None:
+    """Lets what `memory_stats` adds up (allocations, frees, retries) begin at 0."""
     torch._C._accelerator_resetAccumulatedStats(_index(device))
 
 
@@ -113,21 +116,25 @@ def _deprecated(old: str, new: str) -> None:
 
 
 def memory_cached(device: Device = None) -> int:
+    """The old name of `memory_reserved`."""
     _deprecated("memory_cached", "memory_reserved")
     return memory_reserved(device)
 
 
 def max_memory_cached(device: Device = None) -> int:
+    """The old name of `max_memory_reserved`."""
     _deprecated("max_memory_cached", "max_memory_reserved")
     return max_memory_reserved(device)
 
 
 def reset_max_memory_allocated(device: Device = None) -> None:
+    """The old name of `reset_peak_memory_stats`."""
     _deprecated("reset_max_memory_allocated", "reset_peak_memory_stats")
     reset_peak_memory_stats(device)
 
 
 def reset_max_memory_cached(device: Device = None) -> None:
+    """The old name of `reset_peak_memory_stats`."""
     _deprecated("reset_max_memory_cached", "reset_peak_memory_stats")
     reset_peak_memory_stats(device)
 
@@ -147,6 +154,7 @@ def set_per_process_memory_fraction(fraction: float, device: Device = None) -> N
 
 
 def get_per_process_memory_fraction(device: Device = None) -> float:
+    """The part of a device's memory that this process may use, 0 to 1."""
     return _C.memory_fraction(_index(device))
 
 

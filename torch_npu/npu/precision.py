@@ -4,6 +4,8 @@ from torch_npu import _C
 
 
 class _Matmul:
+    """Settings of matrix products and convolutions."""
+
     @property
     def allow_bf16_reduced_precision(self) -> bool:
         """Whether a device may round the float32 inputs of matrix products and convolutions to bfloat16. Off at first.

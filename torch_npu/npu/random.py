@@ -39,6 +39,7 @@ def get_rng_state(device: Device = "npu") -> torch.Tensor:
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
+    """The state of every device's generator, in the order of devices."""
     return [get_rng_state(i) for i in range(device_count())]
 
 
@@ -50,6 +51,7 @@ def set_rng_state(new_state: torch.Tensor, device: Device = "npu") -> None:
 
 
 def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
+    """Sets the states of the devices' generators, in the order of devices."""
     for i, state in enumerate(new_states):
         set_rng_state(state, i)
 

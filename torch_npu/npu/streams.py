@@ -23,6 +23,7 @@ class Stream(torch.Stream):
 
     @property
     def priority(self) -> int:
+        """The smaller the number, the more urgent; 0 is normal."""
         return _C.stream_priority(self.stream_id, self.device_index)
 
     @staticmethod
@@ -104,6 +105,7 @@ def current_stream(device: Device = None) -> Stream:
 
 
 def default_stream(device: Device = None) -> Stream:
+    """The stream that a device's work goes to where nothing else was chosen."""
     _lazy_init()
     return _stream(_C.default_stream(_get_device_index(device, optional=True)))
 

@@ -31,6 +31,7 @@ class Report:
 
     @property
     def headline(self) -> str:
+        """The finding in one sentence."""
         return self.facts["headline"]
 
     def html(self) -> str:

@@ -78,6 +78,7 @@ class Recording:
 
     @property
     def wall(self) -> float:
+        """The time from the first to the last work that counts."""
         return self.end - self.begin
 
     def keep_device_work(self) -> int:

@@ -32,8 +32,10 @@ class GradScaler(torch.amp.GradScaler):
 
 
 def custom_fwd(fwd: Any = None, *, cast_inputs: torch.dtype | None = None):
+    """Decorates the forward method of an autograd function: `torch.amp.custom_fwd` for npu."""
     return functools.partial(_custom_fwd, device_type="npu")(fwd=fwd, cast_inputs=cast_inputs)
 
 
 def custom_bwd(bwd: Any):
+    """Decorates its backward method: autocast is there as it was in the forward method."""
     return functools.partial(_custom_bwd, device_type="npu")(bwd)
