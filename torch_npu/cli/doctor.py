@@ -33,7 +33,7 @@ def check(function):
 
 
 def add(commands) -> None:
-    add_command(
+    parser = add_command(
         commands,
         "doctor",
         run,
@@ -41,6 +41,9 @@ def add(commands) -> None:
         example="doctor",
         description="Looks at versions, packages, variables, drivers, devices, memory and folders. Exit status 1 if "
         "something will not work.",
+    )
+    parser.add_argument(
+        "--seams", action="store_true", help="list what of torch's is replaced or added to, and why, as Markdown"
     )
 
 
@@ -235,6 +238,39 @@ def compile_folder():
         yield Finding("torch.compile", "ok", f"cache in {folder}")
 
 
+@check
+def torch_seams():
+    import torch
+
+    from torch_npu.torch_seams import seams
+
+    _load_seams()
+    changes = [change for change in (seam.change() for seam in seams) if change]
+    for change in changes:
+        yield Finding("torch", "warning", change, "use a version of torch_npu that knows this torch")
+    if not changes:
+        yield Finding("torch", "ok", f"{len(seams)} seams with torch {torch.__version__}, all as expected")
+
+
+def _load_seams() -> None:
+    """Imports all that replaces something."""
+    from torch_npu.compile import on_import
+    from torch_npu.report import inner_profiler  # noqa: F401
+    from torch_npu.testing import seeds  # noqa: F401
+
+    on_import.load()
+
+
+def seams_table() -> str:
+    """The rows of docs/design/torch-seams.md."""
+    from torch_npu.torch_seams import seams
+
+    _load_seams()
+    rows = sorted({(s.place, s.kind, s.why, s.until) for s in seams})
+    lines = ["| of torch's | what is done | why | until |", "|---|---|---|---|"]
+    return "\n".join(lines + [f"| `{place}` | {kind} | {why} | {until} |" for place, kind, why, until in rows])
+
+
 def findings() -> list[Finding]:
     import torch_npu
 
@@ -248,6 +284,11 @@ def findings() -> list[Finding]:
 
 
 def run(options) -> Outcome:
+    if options.seams:
+        from torch_npu.torch_seams import seams
+
+        text = seams_table()
+        return Outcome([{k: str(getattr(s, k)) for k in ("place", "kind", "why", "until")} for s in seams], text)
     found = findings()
     bad = sum(f.state == "problem" for f in found)
     facts = {"well": not bad, "findings": [dataclasses.asdict(f) for f in found]}

@@ -9,10 +9,10 @@ import operator
 from collections.abc import Callable
 
 import torch
-from torch._inductor import cudagraph_utils, output_code, utils
+from torch._inductor import utils
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from torch_npu import _C
+from torch_npu import _C, torch_seams
 
 log = logging.getLogger(__name__)
 aten = torch.ops.aten
@@ -149,16 +149,32 @@ def _unexpanded(x: torch.Tensor) -> torch.Tensor:
 
 def install() -> None:
     """Inductor has graphs for cuda only: it refuses other devices when a graph is lowered, and applies its own then."""
-    check = cudagraph_utils.check_multiple_devices_or_any_cpu_nodes
+    torch_seams.replace(
+        "torch._inductor.cudagraph_utils",
+        "check_multiple_devices_or_any_cpu_nodes",
+        _allow_npu,
+        why="it refuses graphs of devices that are not CUDA's",
+        until="Inductor takes graphs of the device's module",
+    )
+    torch_seams.replace(
+        "torch._inductor.output_code.CompiledFxGraph",
+        "post_compile",
+        _replaying,
+        why="a compiled graph is captured and replayed by torch.npu.graph instead of CUDA's",
+        until="Inductor takes graphs of the device's module",
+    )
 
+
+def _allow_npu(check):
     @functools.wraps(check)
-    def allow_npu(nodes_of_devices):
-        types = {device.type for device in nodes_of_devices}
-        return None if "npu" in types and types <= {"npu", "cpu", "meta"} else check(nodes_of_devices)
+    def allow_npu(device_node_mapping):
+        types = {device.type for device in device_node_mapping}
+        return None if "npu" in types and types <= {"npu", "cpu", "meta"} else check(device_node_mapping)
 
-    cudagraph_utils.check_multiple_devices_or_any_cpu_nodes = allow_npu
-    finish = output_code.CompiledFxGraph.post_compile
+    return allow_npu
 
+
+def _replaying(finish):
     @functools.wraps(finish)
     def replay_on_npu(self, example_inputs, constants, graph_kwargs):
         wanted = graph_kwargs.get("cudagraphs")
@@ -173,4 +189,4 @@ def install() -> None:
         log.info("static inputs %s of %d", sorted(fixed), len(example_inputs))
         self.current_callable = Replayed(self.current_callable, fixed)
 
-    output_code.CompiledFxGraph.post_compile = replay_on_npu
+    return replay_on_npu
