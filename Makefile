@@ -30,7 +30,7 @@ help:
 	@echo "make rtl-coverage lines and toggles of rtl/ that the benches reach"
 	@echo "make rtl-area     LUT, flip-flops, DSP and RAM of every module, by Yosys (pip install pyosys)"
 	@echo "make format       ruff and clang-format, in place"
-	@echo "make lint         what CI checks besides tests: formatting, layers"
+	@echo "make lint         what CI checks besides tests: formatting, types of torch_npu, layers"
 	@echo "make clean        remove build output, keep .venv"
 
 $(REQUIREMENTS): requirements.txt
@@ -108,6 +108,7 @@ format: $(REQUIREMENTS)
 lint: $(REQUIREMENTS)
 	ruff check . && ruff format --check --quiet .
 	clang-format --dry-run -Werror $(CPP)
+	$(BIN)/python -m mypy
 	$(BIN)/python tools/check_layers.py
 	$(BIN)/python tools/check_rtl.py
 

@@ -10,7 +10,7 @@ import torch._tensor_str as tensor_str
 from torch_npu import torch_seams
 
 
-def threshold() -> int:
+def threshold() -> float:
     return tensor_str.PRINT_OPTS.threshold
 
 

@@ -46,12 +46,13 @@ def _pass_autocast() -> None:
         why="operators that take functions, such as torch.cond, have no kernel in the autocast of npu",
         until="AutocastPrivateUse1 is in the list, as the keys of torch's own devices are",
     )
-    if DispatchKey.AutocastPrivateUse1 in passed:
+    key = DispatchKey.__members__["AutocastPrivateUse1"]
+    if key in passed:
         return
-    passed.append(DispatchKey.AutocastPrivateUse1)
+    passed.append(key)
     for operator in known.values():
-        if DispatchKey.AutocastPrivateUse1 not in operator.py_kernels:
-            operator.fallthrough(DispatchKey.AutocastPrivateUse1)
+        if key not in operator.py_kernels:
+            operator.fallthrough(key)
 
 
 def _refuse_sharing() -> None:

@@ -23,7 +23,7 @@ class Block(nn.Module):
         self.norm1 = nn.BatchNorm2d(outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
         self.norm2 = nn.BatchNorm2d(outputs)
-        self.around = nn.Identity()
+        self.around: nn.Module = nn.Identity()
         if stride != 1 or inputs != outputs:
             self.around = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
@@ -38,8 +38,8 @@ class ResNet18(nn.Module):
         self.stem = nn.Sequential(
             nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
         )
-        widths = ((64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1))
-        widths += ((128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1))
+        widths = [(64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1)]
+        widths += [(128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1)]
         self.blocks = nn.Sequential(*(Block(*width) for width in widths))
         self.head = nn.Linear(512, classes)
 

@@ -31,7 +31,8 @@ class NpuCppWrapper(EstimatesPeak, CppWrapperCpu):
 
     def codegen_model_kernels(self) -> None:
         """Without members for kernels, which are functions."""
-        kernels, self.src_to_kernel = self.src_to_kernel, {}
+        kernels: dict = self.src_to_kernel
+        self.src_to_kernel: dict = {}
         super().codegen_model_kernels()
         self.src_to_kernel = kernels
 

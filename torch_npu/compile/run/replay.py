@@ -12,6 +12,7 @@ import torch
 from torch._inductor import utils
 from torch.multiprocessing.reductions import StorageWeakRef
 
+import torch_npu
 from torch_npu import _C, torch_seams
 
 log = logging.getLogger(__name__)
@@ -39,8 +40,8 @@ class Recording:
         self.addresses = _C.addresses(inputs, fixed)
         self.misses = 0
         self.living: list[StorageWeakRef] = []
-        self.graph = torch.npu.NPUGraph()
-        with torch.npu.graph(self.graph):
+        self.graph = torch_npu.npu.NPUGraph()
+        with torch_npu.npu.graph(self.graph):
             outputs = call(list(static))
         # What a forward pass saves may be an input: a parameter as it is, of other inputs the copy.
         given = {id(x): k for k, x in enumerate(static) if fixed[k]}
@@ -87,7 +88,7 @@ class Replayed:
             if recording.misses < PATIENCE:
                 return self.call(inputs)
             recording = None
-        if recording is None and torch.npu.is_current_stream_capturing():
+        if recording is None and torch_npu.npu.is_current_stream_capturing():
             return self.call(inputs)  # into the caller's own graph
         if recording is None:
             self.fixed = bytes(k in self.fixed_inputs for k in range(len(inputs)))
@@ -106,7 +107,7 @@ class Replayed:
             recording.misses += 1
             return False
         recording.misses = 0
-        return recording.is_free() and not torch.npu.is_current_stream_capturing()
+        return recording.is_free() and not torch_npu.npu.is_current_stream_capturing()
 
 
 class Unreplayed(Replayed):

@@ -13,6 +13,8 @@ from torch._subclasses.functional_tensor import FunctionalTensorMode
 
 from torch_npu import torch_seams
 
+_AUTOCAST = DispatchKey.__members__["AutocastPrivateUse1"]
+
 
 def _all_but_npu(check):
     def _validate_device(query, key, value):
@@ -42,7 +44,7 @@ def _through(operator):
 def _in_autocast(query, key, value, *args):
     dtype = torch.get_autocast_dtype("npu")
     cast = (t.to(dtype) if t.is_floating_point() and t.dtype != torch.float64 else t for t in (query, key, value))
-    with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(DispatchKey.AutocastPrivateUse1)):
+    with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(_AUTOCAST)):
         return flex_attention(*cast, *args)
 
 
@@ -63,8 +65,8 @@ def register() -> None:
             until="a backend can name a decomposition for operators of higher order",
         )
         operator._dispatch_cache.clear()
-    if DispatchKey.AutocastPrivateUse1 not in flex_attention.py_kernels:
-        flex_attention.py_impl(DispatchKey.AutocastPrivateUse1)(_in_autocast)
+    if _AUTOCAST not in flex_attention.py_kernels:
+        flex_attention.py_impl(_AUTOCAST)(_in_autocast)
 
 
 register()
