@@ -11,7 +11,8 @@ A room imports what stands above it in this list, and nothing below (tools/check
     backend/     what Inductor sees: the registration of all of the above, scheduling, wrapper code
     explanation.py, on_import.py
 
-docs/compile.md is for users. Nothing but on_import is imported before torch.compile is used.
+docs/design/compile.md says who calls what, docs/compile.md is for users. Nothing but on_import is imported before
+torch.compile is used.
 """
 
 __all__ = ["explain"]

@@ -2,8 +2,8 @@
 
 This is the place where a model still says what it means: `softmax` is one node and not five, and there is no gradient
 yet: it will be that of the new form. A pattern is replaced only if nothing between its first and its last node changes
-a tensor in place. `counters["inductor"]["npu_<pattern>"]` of torch._dynamo.utils counts replacements. docs/design.md,
-"torch.compile", says which patterns there are and why not others."""
+a tensor in place. `counters["inductor"]["npu_<pattern>"]` of torch._dynamo.utils counts replacements.
+docs/design/compile.md says which patterns there are."""
 
 import functools
 
