@@ -30,7 +30,7 @@ help:
 	@echo "make rtl-coverage lines and toggles of rtl/ that the benches reach"
 	@echo "make rtl-area     LUT, flip-flops, DSP and RAM of every module, by Yosys (pip install pyosys)"
 	@echo "make format       ruff and clang-format, in place"
-	@echo "make lint         what CI checks besides tests: formatting, layers, sizes"
+	@echo "make lint         what CI checks besides tests: formatting, types of torch_npu, layers, sizes"
 	@echo "make docs         the pages as a site with search and the Python reference, in build/docs/site"
 	@echo "make tidy         clang-tidy (FOLDERS=\"csrc/core support\" for some)"
 	@echo "make coverage     lines of Python and C++ that the tests reach (TEST=tests/memory for those of a part)"
@@ -113,6 +113,7 @@ format: $(REQUIREMENTS)
 lint: $(REQUIREMENTS)
 	ruff check . && ruff format --check --quiet .
 	clang-format --dry-run -Werror $(CPP)
+	$(BIN)/python -m mypy
 	$(BIN)/python tools/check_layers.py
 	$(BIN)/python tools/check_sizes.py
 	$(BIN)/python tools/check_rtl.py

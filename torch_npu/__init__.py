@@ -17,8 +17,12 @@ A folder imports those above it in this list, and modules beside this file (tool
 
 import sys
 import warnings
+from typing import TYPE_CHECKING
 
 from torch_npu.version import __version__
+
+if TYPE_CHECKING:
+    from torch_npu.report import report as report  # the package, which can be called as the function
 
 __all__ = [
     "__version__",

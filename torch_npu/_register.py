@@ -27,8 +27,8 @@ def register() -> None:
     _pass_autocast()
     _refuse_sharing()
     atexit.register(_let_backward_end)
-    _dlpack.patch()
-    _printing.patch()
+    _dlpack.register()
+    _printing.register()
     on_import.install()
 
 
@@ -36,15 +36,23 @@ def _pass_autocast() -> None:
     """Operators that take functions (torch.cond, flex_attention's gradient) pass the autocast of devices that torch
     knows by name; in that of npu they would be missing a kernel."""
     from torch._C import DispatchKey
-    from torch._ops import _HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS as passed
     from torch._ops import _higher_order_ops as known
 
-    if DispatchKey.AutocastPrivateUse1 in passed:
+    from torch_npu import torch_seams
+
+    passed = torch_seams.extend(
+        "torch._ops",
+        "_HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS",
+        why="operators that take functions, such as torch.cond, have no kernel in the autocast of npu",
+        until="AutocastPrivateUse1 is in the list, as the keys of torch's own devices are",
+    )
+    key = DispatchKey.__members__["AutocastPrivateUse1"]
+    if key in passed:
         return
-    passed.append(DispatchKey.AutocastPrivateUse1)
+    passed.append(key)
     for operator in known.values():
-        if DispatchKey.AutocastPrivateUse1 not in operator.py_kernels:
-            operator.fallthrough(DispatchKey.AutocastPrivateUse1)
+        if key not in operator.py_kernels:
+            operator.fallthrough(key)
 
 
 def _refuse_sharing() -> None:

@@ -19,11 +19,12 @@ TORCH_NPU_DEBUG_FILE names a file. Commands of compiled code and of graphs have 
 
 import os
 from contextlib import contextmanager
+from typing import Any
 
 from torch_npu import _C
 
 # As they are now, for debug_mode to come back to.
-_options = {
+_options: dict[str, Any] = {
     "format": os.environ.get("TORCH_NPU_DEBUG_FORMAT") or "text",
     "file": os.environ.get("TORCH_NPU_DEBUG_FILE") or None,
     "color": None,

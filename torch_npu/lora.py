@@ -28,7 +28,7 @@ def _forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     ]
 
 
-def _only_adapter(layer: nn.Module) -> str | None:
+def _only_adapter(layer: Any) -> str | None:
     """The active adapter, if the layer does what npu_lora_linear does and nothing else."""
     if layer.disable_adapters or layer.merged or type(layer.base_layer) is not nn.Linear:
         return None
@@ -46,7 +46,7 @@ def optimize_lora(model: nn.Module, enable: bool = True) -> int:
     """Makes the LoRA linear layers of a peft model call npu_lora_linear, or peft's code again; returns how many."""
     from peft.tuners.lora.layer import Linear
 
-    layers = [layer for layer in model.modules() if type(layer) is Linear]
+    layers: list[Any] = [layer for layer in model.modules() if type(layer) is Linear]
     if enable and not layers:
         raise ValueError(
             f"optimize_lora: expected a peft model with LoRA linear layers, got none in {type(model).__name__}"

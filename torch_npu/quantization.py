@@ -20,6 +20,9 @@ MODES = ("weight_only", "dynamic")
 class Int8Linear(nn.Module):
     """nn.Linear with `weight` in int8 and `scale` of each of its rows; made by from_linear or quantize_."""
 
+    weight: torch.Tensor
+    scale: torch.Tensor
+
     def __init__(self, in_features: int, out_features: int, bias: bool = True, mode: str = "weight_only", **factory):
         super().__init__()
         if mode not in MODES:

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+import torch_npu
 from torch_npu import _info, fallback
 
 
@@ -97,7 +98,7 @@ def lockstep_spec(reference: str, device: str, exact: bool | str | None = None, 
     return f"lockstep:device=[{device}]:reference=[{reference}]:exact={exact}:out=[{out}]"
 
 
-def wrapper_report(spec: str) -> dict | None:
+def wrapper_report(spec: str) -> Any:
     """What a loaded wrapper says about itself; None if this driver has not been loaded with these options."""
     name, _, options = spec.partition(":")
     library = ctypes.CDLL(str(Path(_info.library_path()) / f"libnpu_{name}.so"))
@@ -108,7 +109,7 @@ def wrapper_report(spec: str) -> dict | None:
 
 def python_line(trace: TracebackType | None) -> str:
     """The innermost line of a traceback that belongs neither to torch nor to torch_npu: "file.py:12: code"."""
-    ours = tuple(str(Path(module.__file__).parent) + os.sep for module in (torch, _info))
+    ours = tuple(os.path.join(folder, "") for folder in (*torch.__path__, *torch_npu.__path__))
     found = ""
     for frame, line in traceback.walk_tb(trace):
         name = frame.f_code.co_filename
@@ -186,10 +187,10 @@ def verify(
     result, trace = None, None
     try:
         # Autograd has a thread for each device that was there at its first backward: this one may be younger.
-        with torch.npu.device(name), torch.autograd.set_multithreading_enabled(False):
+        with torch_npu.npu.device(name), torch.autograd.set_multithreading_enabled(False):
             call = prepared(model, inputs, step, name, always_copy=True)
             result = _move(call(), "cpu")
-            torch.npu.synchronize(name)
+            torch_npu.npu.synchronize(name)
     except Exception as error:
         if (wrapper_report(spec) or {}).get("difference") is None:
             raise

@@ -52,7 +52,7 @@ def milliseconds(facts: dict) -> float:
 
 def flat(chip: str) -> dict[str, float | str]:
     """A chip's text as one value per key: {"matrix.rows": 16, ...}."""
-    values = {}
+    values: dict[str, float | str] = {}
     for key, value in tomllib.loads(chip).items():
         if isinstance(value, dict):
             values |= {f"{key}.{inner}": v for inner, v in value.items()}
@@ -78,9 +78,6 @@ def sweep(chip: str, changes: Iterable[tuple[str, list[float]]]) -> dict[str, li
 def usual_changes(chip: str) -> list[tuple[str, list[float]]]:
     """A quarter to four times of what the chip has, for the keys it names."""
     values = flat(chip)
-    return [(key, [values[key] * f for f in FACTORS]) for key in SWEPT if _is_number(values.get(key))]
-
-
-def _is_number(value: object) -> bool:
-    """Other than 0. What is none is left to the C model, which says what it expects there."""
-    return isinstance(value, int | float) and bool(value)
+    found = ((key, values.get(key)) for key in SWEPT)
+    # What is no number, or 0, is left to the C model, which says what it expects there.
+    return [(key, [value * f for f in FACTORS]) for key, value in found if isinstance(value, int | float) and value]

@@ -162,8 +162,9 @@ def rms_norm_backward(m: Make):
 def _image_norm(m: Make, grad: bool):
     channels = m.image()[1]
     x, weight, bias = m.randn(*m.image(), grad=grad), m.randn(channels, grad=grad), m.randn(channels, grad=grad)
-    statistics = {"dtype": m.dtype, "device": m.device}  # the CPU wants one type for these and the weights
-    return x, weight, bias, torch.zeros(channels, **statistics), torch.ones(channels, **statistics)
+    # The CPU wants one type for the statistics and the weights.
+    mean, variance = weight.detach().new_zeros(channels), weight.detach().new_ones(channels)
+    return x, weight, bias, mean, variance
 
 
 @case("batch_norm")

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import torch_npu
 from torch_npu import fallback
 from torch_npu.bench.measure import CLOCKS, REST, Plan, compare
 from torch_npu.bench.networks import ResNet18, lenet
@@ -113,7 +114,7 @@ def _ready(name: str, device: str, training: bool, mode: str | None) -> Callable
 def _first_call(call: Callable) -> float:
     start = time.perf_counter()
     call()
-    torch.npu.synchronize()
+    torch_npu.npu.synchronize()
     return time.perf_counter() - start
 
 
@@ -131,8 +132,8 @@ def _measure(name: str, training: bool, options) -> dict:
     eager = _ready(name, options.device, training, None)
     with torch._inductor.config.patch(force_disable_caches=True):
         first_cpu, first_npu = _first_call(cpu), _first_call(npu)
-    against_cpu = compare(cpu, npu, torch.npu.synchronize, plan)
-    against_eager = compare(eager, npu, torch.npu.synchronize, plan, torch.npu.synchronize)
+    against_cpu = compare(cpu, npu, torch_npu.npu.synchronize, plan)
+    against_eager = compare(eager, npu, torch_npu.npu.synchronize, plan, torch_npu.npu.synchronize)
     return {
         "model": name,
         "phase": "training" if training else "forward",
@@ -157,7 +158,7 @@ def _replay(device: str) -> dict:
     def host(call: Callable, calls: int = 300, rounds: int = 10) -> float:
         times = []
         for _ in range(rounds):
-            torch.npu.synchronize()
+            torch_npu.npu.synchronize()
             start = time.perf_counter()
             for _ in range(calls):
                 call()
@@ -167,16 +168,16 @@ def _replay(device: str) -> dict:
     with torch.no_grad():
         for _ in range(3):
             model(x)
-        graph = torch.npu.NPUGraph()
+        graph = torch_npu.npu.NPUGraph()
         try:
-            with torch.npu.graph(graph):
+            with torch_npu.npu.graph(graph):
                 model(x)
         except RuntimeError as error:
             if "while a graph is captured" not in str(error):
                 raise
             return {"refused": str(error)}  # by a driver without commands of its own
         eager, replay = host(lambda: model(x)), host(graph.replay)
-    torch.npu.synchronize()
+    torch_npu.npu.synchronize()
     return {"host_eager_us": eager, "host_replay_us": replay, "to_eager": eager / replay}
 
 

@@ -5,9 +5,11 @@ import gc
 import os
 import re
 import sys
+from typing import Any
 
 import torch
 
+import torch_npu
 from torch_npu import fallback
 from torch_npu.bench.measure import CLOCKS, Plan, compare
 from torch_npu.bench.qwen2 import PHASES, SIZES, TITLES, Work, make
@@ -37,7 +39,9 @@ def run(options) -> Outcome:
     if not cells:
         raise UsageError(f"expected part of {'; '.join(PHASES)} (tiny: decode only), got {options.phase}")
     plan = Plan(0.1, options.rounds or (3 if options.quick else 5), 0.008, CLOCKS[options.clock])
-    rows, made, last = [], None, None
+    rows: list[dict] = []
+    made: Any = None
+    last = None
     fallback.reset()
     with Progress(len(cells), options.quiet) as progress, fallback.mode("quiet"):
         for size, dtype, phase in cells:
@@ -51,16 +55,16 @@ def run(options) -> Outcome:
 
 def _measure(model: torch.nn.Module, phase: str, device: str, plan: Plan) -> dict:
     gc.collect()
-    torch.npu.empty_cache()
-    before = torch.npu.memory_allocated(device)
+    torch_npu.npu.empty_cache()
+    before = torch_npu.npu.memory_allocated(device)
     npu = PHASES[phase](copy.deepcopy(model).to(device), device)
     cpu = PHASES[phase](copy.deepcopy(model), "cpu")
-    times = compare(cpu.run, npu.run, torch.npu.synchronize, plan)
-    torch.npu.synchronize()
-    torch.npu.reset_peak_memory_stats(device)
+    times = compare(cpu.run, npu.run, torch_npu.npu.synchronize, plan)
+    torch_npu.npu.synchronize()
+    torch_npu.npu.reset_peak_memory_stats(device)
     npu.run()
-    torch.npu.synchronize()
-    peak = torch.npu.max_memory_allocated(device) - before
+    torch_npu.npu.synchronize()
+    peak = torch_npu.npu.max_memory_allocated(device) - before
     need = _cpu_peak(cpu)
     return times.json() | {"cpu_peak_bytes": need, "npu_peak_bytes": peak, "memory_ratio": peak / need}
 
@@ -100,7 +104,7 @@ def _report(rows: list[dict], options) -> Outcome:
     on_cpu = fallback.report()
     if on_cpu:
         text += f"\ncomputed on the CPU: {some(on_cpu)}"
-    facts = {"threads": options.threads, "torch": torch.__version__, "driver": torch.npu.get_device_name()}
+    facts = {"threads": options.threads, "torch": torch.__version__, "driver": torch_npu.npu.get_device_name()}
     facts |= {"quick": options.quick, "fallback": on_cpu, "rows": rows}
     for line in missed if options.check else []:
         print(line, file=sys.stderr)

@@ -23,7 +23,7 @@ class Block(nn.Module):
         self.norm1 = nn.BatchNorm2d(outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
         self.norm2 = nn.BatchNorm2d(outputs)
-        self.around = nn.Identity()
+        self.around: nn.Module = nn.Identity()
         if stride != 1 or inputs != outputs:
             self.around = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 

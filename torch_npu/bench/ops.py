@@ -5,6 +5,7 @@ import sys
 
 import torch
 
+import torch_npu
 from torch_npu import fallback
 from torch_npu.bench import plot
 from torch_npu.bench.cases import CASES, Case
@@ -45,11 +46,9 @@ def run(options) -> Outcome:
 
 
 def _measure(case: Case, dtype: str, size: str, layout: str, device: str, plan: Plan) -> dict:
-    calls = []
-    for target in ("cpu", device):
-        calls.append(case.make(Make(target, getattr(torch, dtype), size, layout)))
+    cpu, npu = (case.make(Make(target, getattr(torch, dtype), size, layout)) for target in ("cpu", device))
     fallback.reset()
-    times = compare(*calls, torch.npu.synchronize, plan)
+    times = compare(cpu, npu, torch_npu.npu.synchronize, plan)
     place = {"family": case.family, "op": case.name, "dtype": dtype, "size": size, "layout": layout}
     return place | times.json() | {"fallback": list(fallback.report())}
 
@@ -57,7 +56,7 @@ def _measure(case: Case, dtype: str, size: str, layout: str, device: str, plan: 
 def families_of(rows: list[dict], sizes: list[str]) -> dict[str, dict[str, float]]:
     """The geometric mean of the ratios of each family, by size."""
     names = dict.fromkeys(row["family"] for row in rows)
-    means = {}
+    means: dict[str, dict[str, float]] = {}
     for name in names:
         for size in sizes:
             ratios = [row["ratio"] for row in rows if row["family"] == name and row["size"] == size]
@@ -82,7 +81,7 @@ def _report(rows: list[dict], sizes: list[str], options) -> Outcome:
     on_cpu = sorted({name for row in rows for name in row["fallback"]})
     if on_cpu:
         shown += f"\n\ncomputed on the CPU: {some(on_cpu)}"
-    facts = {"threads": options.threads, "torch": torch.__version__, "driver": torch.npu.get_device_name()}
+    facts = {"threads": options.threads, "torch": torch.__version__, "driver": torch_npu.npu.get_device_name()}
     facts |= {"rows": rows, "families": families, "geometric_mean": over_all | {"all": total}}
     missed = []
     if options.check and "large" in over_all:
@@ -96,7 +95,7 @@ def _report(rows: list[dict], sizes: list[str], options) -> Outcome:
 
 
 def _tables(rows, sizes, families, over_all, total) -> str:
-    cells = {}
+    cells: dict[tuple, dict[str, float]] = {}
     for row in rows:
         key = (row["family"], row["op"], row["dtype"], row["layout"])
         cells.setdefault(key, {})[row["size"]] = row["ratio"]

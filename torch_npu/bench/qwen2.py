@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -23,7 +24,7 @@ QWEN2_05B = {
     "num_key_value_heads": 2,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
 }
-SIZES = {"tiny": TINY, "0.5b": QWEN2_05B}
+SIZES: dict[str, dict] = {"tiny": TINY, "0.5b": QWEN2_05B}
 TITLES = {"tiny": "Qwen2, 2 layers of 64", "0.5b": "Qwen2-0.5B"}
 LORA = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
@@ -46,7 +47,7 @@ def make(size: str, dtype: torch.dtype, quick: bool) -> torch.nn.Module:
     return Qwen2ForCausalLM(config).to(dtype).eval()
 
 
-def tokens_of(model: torch.nn.Module, batch: int, length: int, device: str) -> torch.Tensor:
+def tokens_of(model: Any, batch: int, length: int, device: str) -> torch.Tensor:
     generator = torch.Generator().manual_seed(1)
     return torch.randint(model.config.vocab_size, (batch, length), generator=generator).to(device)
 

@@ -3,8 +3,7 @@
 import re
 import sys
 
-import torch
-
+import torch_npu
 from torch_npu import fallback
 from torch_npu.bench.measure import CLOCKS, Plan, compare
 from torch_npu.bench.networks import MODELS
@@ -23,7 +22,7 @@ def run(options) -> Outcome:
             progress.step(name)
             cpu, npu = make("cpu", options.quick), make(options.device, options.quick)
             plan = Plan(0.0, options.rounds or (3 if options.quick else 7), 0.008, CLOCKS[options.clock])
-            times = compare(cpu, npu, torch.npu.synchronize, plan)
+            times = compare(cpu, npu, torch_npu.npu.synchronize, plan)
             rows.append({"model": name} | times.json())
     shown = [(r["model"], f"{r['cpu_us'] / 1e3:.1f}", f"{r['npu_us'] / 1e3:.1f}", f"{r['ratio']:.2f}x") for r in rows]
     text = table(("training step", "cpu ms", "npu ms", "cpu / npu"), shown)

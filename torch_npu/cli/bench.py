@@ -149,7 +149,7 @@ def _compare(on_cpu: Callable, on_npu: Callable, settle: Callable, seconds: floa
         settle()
         once = max(_block(function, 5), 1e-8)
         counts.append(max(1, min(100_000, int(seconds / once))))
-    times = ([], [])
+    times: tuple[list[float], list[float]] = ([], [])
     for _ in range(blocks):
         for which, function in enumerate((on_cpu, on_npu)):
             times[which].append(_block(function, counts[which]))
@@ -176,13 +176,15 @@ def small_ops(torch, device: str) -> dict[str, Callable]:
 def dispatch(options) -> Outcome:
     import torch
 
+    import torch_npu
+
     torch.set_num_threads(1)
     rows = []
     cpu, npu = small_ops(torch, "cpu"), small_ops(torch, options.device)
     with torch.no_grad(), Progress(len(cpu), options.quiet) as progress:
         for name in cpu:
             progress.step(name)
-            settle = torch.npu.synchronize
+            settle = torch_npu.npu.synchronize
             c, n = _compare(cpu[name], npu[name], settle, 0.005 if options.quick else 0.02, 9 if options.quick else 31)
             rows.append({"op": name, "cpu_us": c * 1e6, "npu_us": n * 1e6, "ratio": n / c, "limit": LIMITS.get(name)})
     return _show(rows, options, better="smaller", unit="us")
@@ -214,25 +216,32 @@ def large_ops(torch, device: str) -> dict[str, Callable]:
 def basic(options) -> Outcome:
     import torch
 
+    import torch_npu
+
     limits = {"mm, 1024 float32": 0.9, "add, 10 M float32": 0.9}
     rows = []
     cpu, npu = large_ops(torch, "cpu"), large_ops(torch, options.device)
     with torch.no_grad(), Progress(len(cpu) + 2, options.quiet) as progress:
         for name in cpu:
             progress.step(name)
-            settle = torch.npu.synchronize
+            settle = torch_npu.npu.synchronize
             c, n = _compare(cpu[name], npu[name], settle, 0.05 if options.quick else 0.2, 5 if options.quick else 11)
             rows.append({"op": name, "cpu_us": c * 1e6, "npu_us": n * 1e6, "ratio": c / n, "limit": limits.get(name)})
         host = torch.rand(10_000_000)
         on_device = torch.empty(10_000_000, device=options.device)
+
+        def to_device():
+            on_device.copy_(host)
+            torch_npu.npu.synchronize()
+
         pairs = {
-            "copy to device, 40 MB": lambda: (on_device.copy_(host), torch.npu.synchronize()),
+            "copy to device, 40 MB": to_device,
             "copy to host, 40 MB": lambda: host.copy_(on_device),
         }
         other = host.clone()
         for name, function in pairs.items():
             progress.step(name)
-            c, n = _compare(lambda: other.copy_(host), function, torch.npu.synchronize, 0.05, 5)
+            c, n = _compare(lambda: other.copy_(host), function, torch_npu.npu.synchronize, 0.05, 5)
             rows.append({"op": name, "cpu_us": c * 1e6, "npu_us": n * 1e6, "ratio": c / n, "limit": None})
     return _show(rows, options, better="larger", unit="ms")
 
@@ -240,7 +249,7 @@ def basic(options) -> Outcome:
 def _show(rows: list[dict], options, better: str, unit: str) -> Outcome:
     scale = 1.0 if unit == "us" else 1e-3
     missed = False
-    lines = []
+    lines: list[tuple[str, ...]] = []
     for row in rows:
         if row["limit"] is not None:
             row["met"] = row["ratio"] <= row["limit"] if better == "smaller" else row["ratio"] >= row["limit"]

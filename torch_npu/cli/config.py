@@ -1,6 +1,7 @@
 """python -m torch_npu config: every setting with its value in this process, or the page of the documentation."""
 
 import dataclasses
+from typing import Any
 
 from torch_npu.console.command import Outcome, add_command
 from torch_npu.console.table import table
@@ -30,7 +31,7 @@ def markdown() -> str:
 def run(options) -> Outcome:
     from torch_npu import config
 
-    facts = {title: [dataclasses.asdict(s) for s in settings] for title, settings in config.TABLES}
+    facts: dict[str, Any] = {title: [dataclasses.asdict(s) for s in settings] for title, settings in config.TABLES}
     facts["values"] = {s.name: config.current(s) for s in config.VARIABLES}
     if options.markdown:
         return Outcome(facts, markdown().removesuffix("\n"))

@@ -33,7 +33,7 @@ def check(function):
 
 
 def add(commands) -> None:
-    add_command(
+    parser = add_command(
         commands,
         "doctor",
         run,
@@ -41,6 +41,9 @@ def add(commands) -> None:
         example="doctor",
         description="Looks at versions, packages, variables, drivers, devices, memory and folders. Exit status 1 if "
         "something will not work.",
+    )
+    parser.add_argument(
+        "--seams", action="store_true", help="list what of torch's is replaced or added to, and why, as Markdown"
     )
 
 
@@ -114,18 +117,14 @@ def variables():
         yield Finding(
             "variables", "problem", f"{name} is no setting", f"{hint}python -m torch_npu config lists them all"
         )
-    bad = [s for s in config.VARIABLES if config.misunderstood(s)]
-    for s in bad:
-        yield Finding(
-            "variables",
-            "problem",
-            config.misunderstood(s),
-            f"unset it, or see python -m torch_npu config --markdown for {s.name}",
-        )
+    bad = {s.name: config.misunderstood(s) for s in config.VARIABLES if config.misunderstood(s)}
+    for name, wrong in bad.items():
+        remedy = f"unset it, or see python -m torch_npu config --markdown for {name}"
+        yield Finding("variables", "problem", wrong, remedy)
     # Import refuses a value that would make a check look for nothing.
     refused = import_error().partition(":")[0]
-    if refused in known and refused not in (s.name for s in bad):
-        bad.append(refused)
+    if refused in known and refused not in bad:
+        bad[refused] = import_error()
         yield Finding("variables", "problem", import_error(), f"unset {refused}: `import torch` raises until then")
     if not set(ours) - known and not bad:
         given = [f"{name}={os.environ[name]}" for name in sorted(ours)]
@@ -143,7 +142,6 @@ def variables():
 
 @check
 def drivers():
-    import torch
 
     import torch_npu
     from torch_npu._info import driver_error, driver_setting
@@ -155,7 +153,7 @@ def drivers():
         yield Finding("drivers", "problem", error, remedy)
         return
     names = ", ".join(d["name"] for d in torch_npu.drivers())
-    count = torch.npu.device_count()
+    count = torch_npu.npu.device_count()
     if count == 0:
         yield Finding("drivers", "problem", f"{names} loaded, and no device found", "look at the driver's options")
     else:
@@ -168,7 +166,7 @@ def devices():
 
     import torch_npu
 
-    for index in range(torch.npu.device_count()):
+    for index in range(torch_npu.npu.device_count()):
         name = f"npu:{index}"
         try:
             with torch_npu.fallback.mode("quiet"):
@@ -177,8 +175,8 @@ def devices():
             a = torch.arange(12.0).view(3, 4)
             if not torch.allclose(got, a @ a.t() + 1):
                 raise RuntimeError(f"expected {(a @ a.t() + 1).tolist()}, got {got.tolist()}")
-            free, total = torch.npu.mem_get_info(index)
-            missing = sorted(set(COMMANDS) - set(torch.npu.get_device_properties(index).commands))
+            free, total = torch_npu.npu.mem_get_info(index)
+            missing = sorted(set(COMMANDS) - set(torch_npu.npu.get_device_properties(index).commands))
         except ValueError as error:  # what the allocator says at the first use of a device
             conf = f"PYTORCH_ALLOC_CONF={os.environ.get('PYTORCH_ALLOC_CONF', '')}"
             yield Finding("devices", "problem", f"{conf}: {error}", "correct it: docs/configuration.md has its keys")
@@ -189,7 +187,7 @@ def devices():
                 "devices", "problem", f"{name}: {first}", f"python -m torch_npu driver-test, torch.npu.reset({index})"
             )
             continue
-        found = f"{name}: {torch.npu.get_device_name(index)} computes, {free >> 20} of {total >> 20} MiB free"
+        found = f"{name}: {torch_npu.npu.get_device_name(index)} computes, {free >> 20} of {total >> 20} MiB free"
         if missing:
             remedy = "their ops run on the CPU: torch_npu.fallback.report() counts them"
             yield Finding("devices", "warning", f"{found}; without {', '.join(missing)}", remedy)
@@ -235,10 +233,43 @@ def compile_folder():
         yield Finding("torch.compile", "ok", f"cache in {folder}")
 
 
+@check
+def torch_seams():
+    import torch
+
+    from torch_npu.torch_seams import seams
+
+    _load_seams()
+    changes = [change for change in (seam.change() for seam in seams) if change]
+    for change in changes:
+        yield Finding("torch", "warning", change, "use a version of torch_npu that knows this torch")
+    if not changes:
+        yield Finding("torch", "ok", f"{len(seams)} seams with torch {torch.__version__}, all as expected")
+
+
+def _load_seams() -> None:
+    """Imports all that replaces something."""
+    from torch_npu.compile import on_import
+    from torch_npu.report import inner_profiler  # noqa: F401
+    from torch_npu.testing import seeds  # noqa: F401
+
+    on_import.load()
+
+
+def seams_table() -> str:
+    """The rows of docs/design/torch-seams.md."""
+    from torch_npu.torch_seams import seams
+
+    _load_seams()
+    rows = sorted({(s.place, s.kind, s.why, s.until) for s in seams})
+    lines = ["| of torch's | what is done | why | until |", "|---|---|---|---|"]
+    return "\n".join(lines + [f"| `{place}` | {kind} | {why} | {until} |" for place, kind, why, until in rows])
+
+
 def findings() -> list[Finding]:
     import torch_npu
 
-    found = []
+    found: list[Finding] = []
     for each in CHECKS if torch_npu._ready else (versions, packages, variables, memory):
         try:
             found += each()
@@ -248,6 +279,11 @@ def findings() -> list[Finding]:
 
 
 def run(options) -> Outcome:
+    if options.seams:
+        from torch_npu.torch_seams import seams
+
+        text = seams_table()
+        return Outcome([{k: str(getattr(s, k)) for k in ("place", "kind", "why", "until")} for s in seams], text)
     found = findings()
     bad = sum(f.state == "problem" for f in found)
     facts = {"well": not bad, "findings": [dataclasses.asdict(f) for f in found]}

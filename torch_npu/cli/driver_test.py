@@ -65,7 +65,7 @@ def run(options) -> Outcome:
         sys.stdout.flush()
         process = subprocess.Popen([*command, "--json", str(results)], stdout=subprocess.PIPE, text=True)
         lines = []
-        for line in process.stdout:
+        for line in process.stdout or ():
             lines.append(line.rstrip("\n"))
             print(lines[-1], flush=True)
         status = process.wait()

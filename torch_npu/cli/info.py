@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from torch_npu.cli.doctor import COMMANDS
 from torch_npu.console.command import Outcome, add_command
@@ -57,11 +58,11 @@ def gather() -> dict:
     from torch_npu._info import driver_error, driver_setting, library_path
 
     devices = []
-    for index in range(torch.npu.device_count()):
+    for index in range(torch_npu.npu.device_count()):
         try:
-            properties = torch.npu.get_device_properties(index)
-            free, total = torch.npu.mem_get_info(index)
-            facts = {"name": properties.name, "vendor": properties.vendor, "driver": properties.driver}
+            properties = torch_npu.npu.get_device_properties(index)
+            free, total = torch_npu.npu.mem_get_info(index)
+            facts: dict[str, Any] = {"name": properties.name, "vendor": properties.vendor, "driver": properties.driver}
             facts |= {"units": properties.multi_processor_count, "free_memory": free, "total_memory": total}
             facts |= {"peak_flops": properties.peak_flops, "peak_bandwidth": properties.peak_bandwidth}
             facts |= {"commands": list(properties.commands), "dtypes": native_dtypes(index), "error": ""}

@@ -29,15 +29,15 @@ def add(commands) -> None:
 
 
 def run(options) -> Outcome:
-    from torch_npu import report
     from torch_npu._info import driver_setting
+    from torch_npu.report import Report, gather, record
 
     if options.html and not Path(options.html).resolve().parent.is_dir():
         raise UsageError(f"expected a folder that exists, got {Path(options.html).resolve().parent}")
     script.check(options.script, driver_setting())
     with Progress(3) as progress:
         try:
-            with report.record() as recording:
+            with record() as recording:
                 status = script.run_loudly(options.script, options.arguments)
                 progress.step("reading the profile")  # at the end of this block
         except RuntimeError as error:
@@ -47,7 +47,7 @@ def run(options) -> Outcome:
             steps = recording.keep_range(options.range) if options.range else recording.keep_device_work()
         except ValueError as error:
             raise Failure(str(error)) from None
-        made = report.Report(report.gather(recording, title=options.title or Path(options.script).name, steps=steps))
+        made = Report(gather(recording, title=options.title or Path(options.script).name, steps=steps))
         progress.step("writing")
         if options.html:
             made.save(options.html)

@@ -43,13 +43,12 @@ def own_options_first(arguments: list[str], options) -> list[str] | None:
 def check(script: str, spec: str) -> None:
     """Sets the driver and loads it. UsageError if that or the script cannot be had."""
     os.environ["TORCH_NPU_DRIVER"] = spec
-    import torch
 
     import torch_npu
 
     if not Path(script).is_file():
         raise UsageError(f"expected a Python script, got {script}: no such file")
-    if torch.npu.device_count() == 0:
+    if torch_npu.npu.device_count() == 0:
         error = torch_npu.driver_error()
         if "could not be started" in error:  # it is there, and says itself what it expects
             raise UsageError(error)

@@ -30,11 +30,11 @@ def run(options) -> Outcome:
     try:
         out = str(Path(options.out).resolve())
         spec = verification.lockstep_spec(options.reference, options.device, options.exact, out)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    except ValueError as wrong:
+        raise UsageError(str(wrong)) from None
     script.check(options.script, spec)
     status, error = script.run(options.script, options.arguments)
-    report = verification.make_report(spec, error and error.__traceback__, fallback.report())
+    report = verification.make_report(spec, error.__traceback__ if error else None, fallback.report())
     if error and report.difference is None:
         traceback.print_exception(error)
     text = str(report)

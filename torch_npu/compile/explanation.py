@@ -5,6 +5,7 @@ import dataclasses
 import torch
 import torch._dynamo
 
+import torch_npu
 from torch_npu import _C, fallback, native
 
 
@@ -53,7 +54,7 @@ def _count(run) -> Commands:
     before = fallback.report()
     with native.counting():
         run()
-        torch.npu.synchronize()
+        torch_npu.npu.synchronize()
     fallbacks = {n: c - before.get(n, 0) for n, c in fallback.report().items() if c > before.get(n, 0)}
     return Commands(native.report(), _C.native_bytes(), fallbacks)
 

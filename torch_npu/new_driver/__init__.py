@@ -15,7 +15,7 @@ def template_source() -> Path:
 
 def contract_version(headers: Path) -> str:
     text = (headers / "runtime.h").read_text()
-    return ".".join(re.search(rf"NPU_ABI_{part}\D*(\d+)", text).group(1) for part in ("MAJOR", "MINOR"))
+    return ".".join(re.findall(rf"NPU_ABI_{part}\D*(\d+)", text)[0] for part in ("MAJOR", "MINOR"))
 
 
 def check_name(name: str, taken: list[str]) -> None:

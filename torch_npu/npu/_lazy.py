@@ -8,7 +8,7 @@ from torch_npu import _C
 _initialized = False
 _lock = threading.RLock()
 _local = threading.local()
-_queued: list[tuple[str, Callable[[], None]]] = []
+_queued: list[tuple[str, Callable[[], object]]] = []
 
 
 def is_initialized() -> bool:
@@ -54,7 +54,7 @@ def init() -> None:
     _lazy_init()
 
 
-def _lazy_call(call: Callable[[], None], kind: str = "") -> None:
+def _lazy_call(call: Callable[[], object], kind: str = "") -> None:
     """Runs `call` now if the device is in use, else at its first use. A later call of the same kind replaces it."""
     with _lock:
         if not is_initialized():

@@ -131,7 +131,7 @@ class _Graphed:
         self.outputs = tuple(flat)
 
     def capture_backward(self) -> None:
-        self.backward = None
+        self.backward: NPUGraph | None = None
         self.output_grads = tuple(torch.empty_like(y) if y.requires_grad else None for y in self.outputs)
         outputs = [y for y in self.outputs if y.requires_grad]
         if outputs and self.wanted:
@@ -167,6 +167,7 @@ class _Graphed:
                 for static, given in zip(owner.output_grads, grads, strict=True):
                     if static is not None and given is not None and static.data_ptr() != given.data_ptr():
                         static.copy_(given)
+                assert owner.backward is not None
                 owner.backward.replay()
                 return tuple(g.detach() if g is not None else None for g in owner.input_grads)
 
@@ -197,7 +198,8 @@ def make_graphed_callables(
             "expected autocast without its cache around a capture: torch.autocast(..., cache_enabled=False)"
         )
     single = not isinstance(callables, tuple)
-    functions, samples = ((callables,), (tuple(sample_args),)) if single else (callables, tuple(sample_args))
+    functions = callables if isinstance(callables, tuple) else (callables,)
+    samples = (tuple(sample_args),) if single else tuple(sample_args)
     pool = graph_pool_handle() if pool is None else pool
     synchronize()
     made = [

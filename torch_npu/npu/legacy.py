@@ -34,7 +34,7 @@ class _LegacyType(type):
         return torch.empty(size or (0,), dtype=cls.dtype, device=device)
 
 
-def types() -> dict[str, type]:
+def types() -> dict[str, "_LegacyType"]:
     """The types by name."""
     made = {}
     for name, dtype in _TYPES.items():

@@ -6,6 +6,7 @@ import os
 import pickle
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -213,7 +214,14 @@ def use_mem_pool(pool: MemPool, device: Device = None):
         _C.end_thread_pool(index, use)
 
 
-_ACTIONS = ("alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map")
+_ACTIONS: tuple[str, ...] = (
+    "alloc",
+    "free_requested",
+    "free_completed",
+    "segment_alloc",
+    "segment_free",
+    "segment_map",
+)
 _ACTIONS += ("segment_unmap", "oom", "snapshot")
 
 
@@ -267,7 +275,7 @@ def _record_memory_history(
 def _snapshot(device: Device = None, augment_with_fx_traces: bool = False) -> dict[str, Any]:
     """What is in the memory of all devices and, with _record_memory_history, what happened there and who asked for it.
     The dict of torch.cuda.memory._snapshot, which PyTorch's memory viewer (torch/cuda/_memory_viz.py) opens."""
-    snapshot = {
+    snapshot: Any = {
         "segments": memory_snapshot(),
         "device_traces": _C.memory_traces(),
         "allocator_settings": {"PYTORCH_ALLOC_CONF": os.environ.get("PYTORCH_ALLOC_CONF", "")},
@@ -304,9 +312,14 @@ def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
     index = _index(device)
     stats = memory_stats(index)
     free, total = mem_get_info(index)
-    rows = [("tensors", "allocated_bytes", _size), ("with freed, not yet idle", "active_bytes", _size)]
-    rows += [("taken from device", "reserved_bytes", _size), ("unused inside segments", "inactive_split_bytes", _size)]
-    rows += [("tensors, count", "allocation", str), ("segments, count", "segment", str)]
+    rows: list[tuple[str, str, Callable[[int], str]]] = [
+        ("tensors", "allocated_bytes", _size),
+        ("with freed, not yet idle", "active_bytes", _size),
+        ("taken from device", "reserved_bytes", _size),
+        ("unused inside segments", "inactive_split_bytes", _size),
+        ("tensors, count", "allocation", str),
+        ("segments, count", "segment", str),
+    ]
     pools = ["all"] if abbreviated else ["all", "large_pool", "small_pool"]
     line = "-" * 88
     out = [f"npu:{index} memory: {_size(free)} of {_size(total)} free on the device", line]

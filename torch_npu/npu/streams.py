@@ -37,7 +37,7 @@ class Stream(torch.Stream):
         """The driver's handle."""
         return _C.stream_handle(self.stream_id, self.device_index)
 
-    def record_event(self, event: Event | None = None) -> Event:
+    def record_event(self, event: torch.Event | None = None) -> torch.Event:
         """Records an event behind all work given so far; makes one if need be."""
         if event is None:
             event = Event()
@@ -64,6 +64,8 @@ class Stream(torch.Stream):
 
 class Event(torch.Event):
     """A mark in a stream: to wait for, to order streams with, to measure time (with enable_timing)."""
+
+    _timing: bool
 
     def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False):
         if interprocess:

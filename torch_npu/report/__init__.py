@@ -20,7 +20,7 @@ from typing import Any
 from torch_npu.report.facts import gather
 from torch_npu.report.recording import Recording, record
 
-__all__ = ["Recording", "Report", "record", "report"]
+__all__ = ["Recording", "Report", "gather", "record", "report"]
 
 
 class Report:

@@ -98,7 +98,8 @@ def headline(facts: dict) -> str:
     share = percent(spent["device"] / total)
     whose = " of the computed chip" if facts["simulated"] else ""
     start = f"{share} of the time{whose} ran on the device"
-    first, parts = facts["advice"][0] if facts["advice"] else {"kind": "none"}, []
+    first: dict = facts["advice"][0] if facts["advice"] else {"kind": "none"}
+    parts = []
     if first["kind"] == "host":
         parts.append(f"it waited for the host {percent(first['share'])} of the time")
     elif first["kind"] in DOING:

@@ -20,7 +20,7 @@ LINES = 4  # per op
 
 def gather(recording: Recording, title: str, steps: int = 1) -> dict:
     index = recording.device.index
-    properties = torch.npu.get_device_properties(index)
+    properties = torch_npu.npu.get_device_properties(index)
     peak = peaks.find(index, recording.simulated, recording.commands)
     spent, saved = shares.split(recording)
     total = sum(spent.values()) or 1.0
@@ -89,10 +89,8 @@ def _flops_around(op) -> int:
     return op.flops if op is not None else 0
 
 
-def show_line(line: tuple[str, int, str] | None) -> dict | None:
+def show_line(line: tuple[str, int, str]) -> dict:
     """For the page: a short place, and what stands there."""
-    if line is None:
-        return None
     file, number, function = line
     near = "near " if function.endswith(", near") else ""
     code = linecache.getline(file, number).strip()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import torch.autograd.profiler as profiler
+from torch_npu import torch_seams
 
 NOTE = "The program's own profiler was kept off, and its results are empty, because the report has PyTorch's only one."
 
@@ -26,6 +26,24 @@ class _Nothing:
         Path(path).write_text('{"traceEvents": []}')
 
 
+SEAMS = [
+    torch_seams.hold(
+        "torch.autograd.profiler",
+        name,
+        why="ending or reading a second session, while the report has PyTorch's only one, ends that or crashes",
+        until="sessions can be nested",
+    )
+    for name in (
+        "_prepare_profiler",
+        "_enable_profiler",
+        "_disable_profiler",
+        "_toggle_collection_dynamic",
+        "_run_on_profiler_start",
+        "_run_on_profiler_stop",
+    )
+]
+
+
 @contextmanager
 def kept_off(notes: list[str]) -> Iterator[None]:
     """Inside, starting and ending a session does nothing but add a note: ending one would end the session that is on,
@@ -38,19 +56,8 @@ def kept_off(notes: list[str]) -> Iterator[None]:
     def nothing(*_, **__) -> None:
         pass
 
-    instead = {
-        "_prepare_profiler": nothing,
-        "_enable_profiler": started,
-        "_disable_profiler": lambda: _Nothing(),
-        "_toggle_collection_dynamic": nothing,
-        "_run_on_profiler_start": nothing,
-        "_run_on_profiler_stop": nothing,
-    }
-    before = {name: getattr(profiler, name) for name in instead if hasattr(profiler, name)}
-    for name in before:
-        setattr(profiler, name, instead[name])
-    try:
+    instead = {"_enable_profiler": started, "_disable_profiler": _Nothing}
+    with ExitStack() as stack:
+        for seam in SEAMS:
+            stack.enter_context(seam.held(instead.get(seam.name, nothing)))
         yield
-    finally:
-        for name, function in before.items():
-            setattr(profiler, name, function)

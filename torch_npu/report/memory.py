@@ -52,8 +52,8 @@ def _live_at(recording: Recording, when: float) -> list[dict]:
     lines: dict[tuple | None, list[int]] = {}
     for event in live.values():
         lines.setdefault(user_line(event.get("frames") or []), []).append(event["size"])
-    rows = [{"line": line, "bytes": sum(sizes), "count": len(sizes)} for line, sizes in lines.items()]
-    return sorted(rows, key=lambda row: -row["bytes"])[:TENSORS]
+    largest = sorted(lines.items(), key=lambda item: -sum(item[1]))[:TENSORS]
+    return [{"line": line, "bytes": sum(sizes), "count": len(sizes)} for line, sizes in largest]
 
 
 def thin(points: list[tuple]) -> list[tuple]:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import torch
 
+import torch_npu
+
 
 def announced(index: int) -> dict | None:
-    properties = torch.npu.get_device_properties(index)
+    properties = torch_npu.npu.get_device_properties(index)
     if not properties.peak_flops or not properties.peak_bandwidth:
         return None
     return {
@@ -21,14 +23,14 @@ def announced(index: int) -> dict | None:
 
 def of_chip(index: int) -> dict | None:
     """From the file that the C model predicts times by."""
-    from torch_npu import drivers, whatif
+    from torch_npu import whatif
 
-    options = [d["options"] for d in drivers() if f"npu:{index}" in d["devices"] and d["name"] == "cmodel"]
+    options = [d["options"] for d in torch_npu.drivers() if f"npu:{index}" in d["devices"] and d["name"] == "cmodel"]
     found = re.search(r"\bchip=(?:\[([^\]]+)\]|([^:]+))", options[0]) if options else None
     if found is None:
         return None
     path = Path(found[1] or found[2])
-    chip = whatif.flat(path.read_text())
+    chip = {key: value for key, value in whatif.flat(path.read_text()).items() if isinstance(value, int | float)}
     multipliers = chip.get("matrix.rows", 0) * chip.get("matrix.columns", 0) / chip.get("matrix.f32_passes", 1)
     flops, bandwidth = 2 * multipliers * chip.get("clock_mhz", 0) * 1e6, chip.get("memory.dram_gbps", 0) * 1e9
     if not flops or not bandwidth:
@@ -38,7 +40,7 @@ def of_chip(index: int) -> dict | None:
 
 def measured(index: int) -> dict:
     """The best of a few large products and copies of float32."""
-    start, end = (torch.npu.Event(enable_timing=True) for _ in range(2))
+    start, end = (torch_npu.npu.Event(enable_timing=True) for _ in range(2))
 
     def best(call, rounds: int) -> float:
         times = []
@@ -51,10 +53,10 @@ def measured(index: int) -> dict:
         return min(times[1:])
 
     # What the run has left on the device decides: small memories have room for less, and caches make less look faster.
-    room = torch.npu.mem_get_info(index)[0] // 4
+    room = torch_npu.npu.mem_get_info(index)[0] // 4
     mebibytes = max(1, min(64, room >> 20))
     side = 1024 if mebibytes >= 8 else 256
-    with torch.npu.device(index), torch.no_grad():
+    with torch_npu.npu.device(index), torch.no_grad():
         a = torch.full((side, side), 0.5, device="npu")
         product = best(lambda: a @ a, 6)
         source, target = (torch.zeros(mebibytes << 18, device="npu") for _ in range(2))
@@ -96,4 +98,4 @@ def find(index: int, simulated: bool, commands: list) -> dict:
 
 
 def _commands(index: int) -> tuple[str, ...]:
-    return tuple(torch.npu.get_device_properties(index).commands)
+    return tuple(torch_npu.npu.get_device_properties(index).commands)

@@ -111,7 +111,8 @@ class Recording:
         self.commands = [c for c in self.commands if c.end >= begin and c.start <= end]
         self.fallbacks = [op for op in self.fallbacks if op.start >= begin and op.end <= end]
         kept = set(map(id, self.fallbacks))
-        for item in (*self.ops, *self.commands):
+        items: list[Op | Command] = [*self.ops, *self.commands]
+        for item in items:
             item.start, item.end = item.start - begin, item.end - begin
         for command in self.commands:
             command.call_start, command.call_end = command.call_start - begin, command.call_end - begin
@@ -122,8 +123,8 @@ class Recording:
 
 def is_simulated(device: torch.device) -> bool:
     """Whether the device's clock stands still while nothing runs: lengths are then those of a chip that is computed."""
-    start, end = (torch.npu.Event(enable_timing=True) for _ in range(2))
-    with torch.npu.device(device):
+    start, end = (torch_npu.npu.Event(enable_timing=True) for _ in range(2))
+    with torch_npu.npu.device(device):
         start.record()
         start.synchronize()
         time.sleep(0.02)
@@ -148,7 +149,8 @@ def record(device: str | torch.device = "npu") -> Iterator[Recording]:
     index = device.index if device.index is not None else torch.npu.current_device()
     recording = Recording(torch.device("npu", index), simulated=is_simulated(torch.device("npu", index)))
     before = fallback.report()
-    recording.allocated, recording.reserved = torch.npu.memory_allocated(index), torch.npu.memory_reserved(index)
+    recording.allocated = torch_npu.npu.memory_allocated(index)
+    recording.reserved = torch_npu.npu.memory_reserved(index)
     session = profile(
         activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1], record_shapes=True, with_flops=True
     )
@@ -159,7 +161,7 @@ def record(device: str | torch.device = "npu") -> Iterator[Recording]:
             try:
                 with inner_profiler.kept_off(recording.notes):
                     yield recording
-                torch.npu.synchronize(index)
+                torch_npu.npu.synchronize(index)
             finally:
                 end = time.time_ns()
                 session.stop()
@@ -172,8 +174,9 @@ def record(device: str | torch.device = "npu") -> Iterator[Recording]:
 @contextmanager
 def _memory_history(notes: list[str]) -> Iterator[list[list[dict]]]:
     """Fills the list that it yields with the events of each device. A history that was on stays on, with its events."""
-    memory = torch.npu.memory
-    earlier, traces = memory._history_options, []
+    memory = torch_npu.npu.memory
+    earlier = memory._history_options
+    traces: list[list[dict]] = []
     memory._record_memory_history(context="alloc", clear_history=earlier is None)
     own = memory._history_options
     try:
@@ -297,8 +300,8 @@ def _find_fallbacks(recording: Recording) -> None:
 
 
 @functools.cache
-def _own_folders() -> tuple[str, str]:
-    return tuple(str(Path(module.__file__).parent) + os.sep for module in (torch, torch_npu))
+def _own_folders() -> tuple[str, ...]:
+    return tuple(os.path.join(folder, "") for folder in (*torch.__path__, *torch_npu.__path__))
 
 
 def user_line(frames: list[dict]) -> tuple[str, int, str] | None:

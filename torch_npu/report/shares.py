@@ -15,7 +15,7 @@ def split(recording: Recording) -> tuple[dict[str, float], dict[str, float]]:
     and transfer are the chip's lengths, and the host's own time is not in the sum, because it has another clock."""
     if recording.simulated:
         return _split_simulated(recording)
-    changes = []
+    changes: list[tuple[float, int, str, str | None]] = []
     for command in recording.commands:
         place = "transfer" if command.is_copy else "device"
         if command.fallback is not None:
@@ -24,8 +24,9 @@ def split(recording: Recording) -> tuple[dict[str, float], dict[str, float]]:
     for op in recording.fallbacks:
         changes += [(op.start, 1, "fallback", op.name), (op.end, -1, "fallback", op.name)]
     changes.sort(key=lambda change: change[0])
-    spent, of_ops = dict.fromkeys(PLACES, 0.0), defaultdict(float)
-    active, names = dict.fromkeys(PLACES, 0), defaultdict(int)
+    spent, active = dict.fromkeys(PLACES, 0.0), dict.fromkeys(PLACES, 0)
+    of_ops: dict[str, float] = defaultdict(float)
+    names: dict[str, int] = defaultdict(int)
     now = recording.begin
     for when, change, place, name in changes:
         when = min(max(when, recording.begin), recording.end)
@@ -44,7 +45,8 @@ def split(recording: Recording) -> tuple[dict[str, float], dict[str, float]]:
 
 
 def _split_simulated(recording: Recording) -> tuple[dict[str, float], dict[str, float]]:
-    spent, of_ops = dict.fromkeys(PLACES, 0.0), defaultdict(float)
+    spent = dict.fromkeys(PLACES, 0.0)
+    of_ops: dict[str, float] = defaultdict(float)
     for command in recording.commands:
         if command.fallback is None:
             spent["transfer" if command.is_copy else "device"] += command.end - command.start

@@ -52,8 +52,8 @@ def lanes(recording: Recording) -> dict:
             flat += [round(10 * start), round(10 * (end - start))]
             flat += [names.setdefault(name, len(names)), PLACES.index(place), count]
         out.append({"name": key[1], "kind": ("ranges", "host", "device")[key[0]], "slices": flat})
-    made = {"names": list(names), "places": PLACES, "lanes": out, "resolution": round(resolution, 3)}
-    return made | {"busy": busy(recording)}
+    facts = {"names": list(names), "places": PLACES, "lanes": out, "resolution": round(resolution, 3)}
+    return facts | {"busy": busy(recording)}
 
 
 def busy(recording: Recording) -> list[float]:

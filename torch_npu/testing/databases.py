@@ -14,7 +14,14 @@ import torch
 
 from torch_npu.testing.case import Case
 
-NAMES = ("ops", "foreach", "modules", "optimizers", "compiled")
+_MAKERS = {
+    "ops": ("ops", "op_cases"),
+    "foreach": ("ops", "foreach_cases"),
+    "modules": ("modules", "module_cases"),
+    "optimizers": ("optimizers", "optimizer_cases"),
+    "compiled": ("compiled", "compiled_cases"),
+}
+NAMES = tuple(_MAKERS)
 DTYPES = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "uint8", "bool", "complex64")
 
 
@@ -33,18 +40,8 @@ class Task:
 @cache
 def cases(database: str, dtype: str) -> dict[str, Case]:
     """Name to case. A database is imported when it is first asked for."""
-    kind = getattr(torch, dtype)
-    if database == "modules":
-        from torch_npu.testing.modules import module_cases as make
-    elif database == "optimizers":
-        from torch_npu.testing.optimizers import optimizer_cases as make
-    elif database == "compiled":
-        from torch_npu.testing.compiled import compiled_cases as make
-    elif database == "foreach":
-        from torch_npu.testing.ops import foreach_cases as make
-    else:
-        from torch_npu.testing.ops import op_cases as make
-    return make(kind)
+    module, make = _MAKERS[database]
+    return getattr(importlib.import_module(f"torch_npu.testing.{module}"), make)(getattr(torch, dtype))
 
 
 def find(task: Task) -> Case:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from torch.testing._internal import common_methods_invocations as infos
 from torch_npu.testing import coverage
 from torch_npu.testing.case import Case, Form, Side
 from torch_npu.testing.compare import WIDE, Mover, tolerance
+from torch_npu.testing.seeds import seeds_from_outside
 
 # Ops with a tensor argument that stays on the host on every device, as their OpInfos make it.
 _HOST_ARGUMENTS = ("tensor_split",)
@@ -133,20 +133,9 @@ class _Sample:
         return forms
 
 
-@contextmanager
-def _seeds_from_outside() -> Iterator[None]:
-    """Random OpInfos set a fixed seed around the op; this lets the caller's seed through."""
-    wrapper = infos.wrapper_set_seed
-    infos.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
-    try:
-        yield
-    finally:
-        infos.wrapper_set_seed = wrapper
-
-
 class OpCase(Case):
     database = "ops"
-    other_seeds = staticmethod(_seeds_from_outside)
+    other_seeds = staticmethod(seeds_from_outside)
 
     def __init__(self, op: Any, dtype: torch.dtype) -> None:
         self.op, self.dtype, self.name = op, dtype, op.full_name

@@ -56,13 +56,12 @@ def _bars(run: Run) -> str:
             f'<span class="number">{numbers}</span>'
         )
     key = "".join(f'<span><i class="{how}"></i>{how}: {_MEANING[how]}</span>' for how in HOW)
-    parts = []
-    for number, (database, bars) in enumerate(lines.items()):
+    folds = []
+    for number, (database, of_dtypes) in enumerate(lines.items()):
         state = "" if number else " open"
-        parts.append(
-            f'<details{state}><summary>{escape(database)}</summary><div class="bars">{"".join(bars)}</div></details>'
-        )
-    return f'<div class="key">{key}</div>{"".join(parts)}'
+        bars = "".join(of_dtypes)
+        folds.append(f'<details{state}><summary>{escape(database)}</summary><div class="bars">{bars}</div></details>')
+    return f'<div class="key">{key}</div>{"".join(folds)}'
 
 
 def _details(results: list[Result]) -> str:

@@ -124,7 +124,7 @@ def text(run: Run) -> str:
         rows.append((database, dtype, *(count[s] for s in STATUSES), *(count[h] for h in HOW), share or "-"))
     out.append(table(header, rows))
     out.append("")
-    sums = Counter()
+    sums: Counter[str] = Counter()
     for r in run.results:
         for key in ("samples", "gradients", "forms", "random", "by_truth", "refused"):
             sums[key] += getattr(r, key)
@@ -143,7 +143,7 @@ def _coverage_lines(run: Run) -> list[str]:
         return []
     falling = {name: ops for name, ops in sorted(found.items()) if ops}
     share = run.share()
-    verdict = "met" if share >= TARGET else "missed"
+    verdict = "met" if share is not None and share >= TARGET else "missed"
     out = [
         f"{_percent(share)} of {len(found)} ops outside linalg, fft, sparse and signal windows run without fallback "
         f"in every dtype above (target {100 * TARGET:.0f} %: {verdict})"

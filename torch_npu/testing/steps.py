@@ -47,8 +47,8 @@ class _Steps(TorchDispatchMode):
         """Results, and arguments too, because an op may write to them."""
         try:
             want = func(*on_cpu[0], **on_cpu[1]), *on_cpu
-            got, want = ([v for v in leaves(tree) if isinstance(v, torch.Tensor)] for tree in (got, want))
-            for mine, theirs in zip(got, want, strict=True):
+            tensors = ([v for v in leaves(tree) if isinstance(v, torch.Tensor)] for tree in (got, want))
+            for mine, theirs in zip(*tensors, strict=True):
                 if theirs.is_floating_point():
                     self.largest = max(
                         self.largest, theirs.abs().nan_to_num(0, 0, 0).max().item() if theirs.numel() else 0

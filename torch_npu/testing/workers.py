@@ -106,7 +106,7 @@ class _Worker:
 
     def ending(self) -> str:
         self.process.join()
-        status = self.process.exitcode
+        status = self.process.exitcode or 0
         if status < 0:
             return f"the process was ended by {signal.Signals(-status).name}"
         return f"the process ended with status {status}"

@@ -7,12 +7,11 @@ import functools
 import math
 
 import sympy
-from torch._inductor import cpp_builder
-from torch._inductor.codegen import cpp_utils
 from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 from torch._inductor.virtualized import V
 from torch.utils._sympy.value_ranges import bound_sympy
 
+from torch_npu import torch_seams
 from torch_npu._info import aoti_include_path, library_path
 from torch_npu.compile.backend.wrapper import EstimatesPeak
 
@@ -32,7 +31,8 @@ class NpuCppWrapper(EstimatesPeak, CppWrapperCpu):
 
     def codegen_model_kernels(self) -> None:
         """Without members for kernels, which are functions."""
-        kernels, self.src_to_kernel = self.src_to_kernel, {}
+        kernels: dict = self.src_to_kernel
+        self.src_to_kernel: dict = {}
         super().codegen_model_kernels()
         self.src_to_kernel = kernels
 
@@ -103,5 +103,17 @@ def _with_our_headers(device_options):
 
 
 def register() -> None:
-    cpp_utils.DEVICE_TO_ATEN.setdefault("npu", "at::kPrivateUse1")
-    cpp_builder.get_cpp_torch_device_options = _with_our_headers(cpp_builder.get_cpp_torch_device_options)
+    devices = torch_seams.extend(
+        "torch._inductor.codegen.cpp_utils",
+        "DEVICE_TO_ATEN",
+        why="C++ wrapper code names devices by this table",
+        until="it asks for the name of PrivateUse1's backend",
+    )
+    devices.setdefault("npu", "at::kPrivateUse1")
+    torch_seams.replace(
+        "torch._inductor.cpp_builder",
+        "get_cpp_torch_device_options",
+        _with_our_headers,
+        why="a model compiled ahead of time needs our headers and our library",
+        until="DeviceOpOverrides names folders and libraries",
+    )

@@ -5,8 +5,7 @@ import logging
 import subprocess
 
 import torch
-import torch.utils._triton
-from torch._inductor import compile_fx, config, dependencies, ir, lowering, scheduler, utils
+from torch._inductor import config, dependencies, ir, lowering, scheduler, utils
 from torch._inductor.codegen.common import (
     DeviceOpOverrides,
     get_device_op_overrides,
@@ -15,6 +14,7 @@ from torch._inductor.codegen.common import (
 )
 from torch._inductor.virtualized import V
 
+from torch_npu import torch_seams
 from torch_npu.compile import settings
 from torch_npu.compile.backend import cpp_wrapper, order
 from torch_npu.compile.backend.cpp_wrapper import NpuCppWrapper
@@ -81,10 +81,14 @@ class NpuDeviceOps(DeviceOpOverrides):
 def register() -> None:
     if "npu" in utils.GPU_TYPES:
         return
-    # The list of devices whose kernels are launched, not called: it decides about fusion, about 0-d CPU tensors as
-    # arguments of kernels, about moving constants.
     _one_gpu_type()
-    utils.GPU_TYPES.append("npu")
+    launched = torch_seams.extend(
+        "torch._inductor.utils",
+        "GPU_TYPES",
+        why="devices whose kernels are launched, not called: it decides about fusion and about arguments of kernels",
+        until="Inductor asks the backend",
+    )
+    launched.append("npu")
     utils.get_gpu_type()
     register_backend_for_device("npu", NpuScheduling, NpuWrapper, NpuCppWrapper, device_custom_config=settings)
     get_device_op_overrides("cpu")  # before 2.13 the devices that PyTorch knows are added to an empty list only
@@ -110,17 +114,9 @@ def register() -> None:
     for name in ("argmax", "argmin"):
         op = getattr(torch.ops.aten, name).default
         left_to_aten.replace_lowering(op, _logical_position(lowering.lowerings[op]))
-    # Inductor has no hooks in these places. Nothing changes for graphs without npu tensors.
-    scheduler.Scheduler.create_backend = _without_triton(scheduler.Scheduler.create_backend)
-    compiler = compile_fx._InProcessFxCompile
-    compiler.codegen_and_compile = _until_carried(compiler.codegen_and_compile)
     reuse.install()
-    if torch.__version__ < (2, 13):
-        scheduler.Scheduler.score_fusion_memory = _by_points(scheduler.Scheduler.score_fusion_memory)
-    utils.is_big_gpu = _without_templates(utils.is_big_gpu)
-    triton = torch.utils._triton
-    triton.triton_hash_with_backend = _with_runtime_errors(triton.triton_hash_with_backend)
-    compile_fx.get_input_idxs_to_check = _without_alignment(compile_fx.get_input_idxs_to_check)
+    for owner, name, wrap, why, until in SEAMS:
+        torch_seams.replace(owner, name, wrap, why=why, until=until)
 
 
 def _one_gpu_type() -> None:
@@ -146,8 +142,6 @@ def _logical_position(lowered):
 
 
 def _without_triton(create_backend):
-    """Inductor asks for Triton on every device of GPU_TYPES except mps."""
-
     @functools.wraps(create_backend)
     def create(self, device):
         if device.type != "npu":
@@ -159,22 +153,19 @@ def _without_triton(create_backend):
 
 
 def _without_templates(is_big_gpu):
-    """No Triton templates, and no warning that the device is too small for them."""
-
     @functools.wraps(is_big_gpu)
-    def check(device=0):
+    def check(index_or_device=0):
+        device = index_or_device
         return not (isinstance(device, torch.device) and device.type == "npu") and is_big_gpu(device)
 
     return check
 
 
 def _until_carried(codegen_and_compile):
-    """Compiles with our settings, and again with an op left to aten where a program cannot express it."""
-
     @functools.wraps(codegen_and_compile)
-    def compile(self, graph, example_inputs, inputs_to_check, graph_kwargs):
-        if not _on_npu(graph):
-            return codegen_and_compile(self, graph, example_inputs, inputs_to_check, graph_kwargs)
+    def compile(self, gm, example_inputs, inputs_to_check, graph_kwargs):
+        if not _on_npu(gm):
+            return codegen_and_compile(self, gm, example_inputs, inputs_to_check, graph_kwargs)
         cache_folder.check()
         # The C++ of a model compiled ahead of time computes nothing: no need to try which vectors the compiler knows.
         ahead = {"cpp.vec_isa_ok": True} if V.aot_compilation else {"cpp_wrapper": False}
@@ -184,20 +175,18 @@ def _until_carried(codegen_and_compile):
         with config.patch({**SETTINGS, **ahead}):
             while True:
                 try:
-                    compiled = codegen_and_compile(self, graph, example_inputs, inputs_to_check, graph_kwargs)
+                    compiled = codegen_and_compile(self, gm, example_inputs, inputs_to_check, graph_kwargs)
                 except Exception as error:
                     if not left_to_aten.retry_without(error):
                         raise
                 else:
-                    replay.note_what_runs_on_cpu(graph, compiled)
+                    replay.note_what_runs_on_cpu(gm, compiled)
                     return compiled
 
     return compile
 
 
 def _by_points(score_fusion_memory):
-    """Before 2.13 a product of [15, 7] and an activation over [3, 5, 7] have nothing in common, and stay apart."""
-
     @functools.wraps(score_fusion_memory)
     def score(self, node1, node2, *args, **kwargs):
         found = score_fusion_memory(self, node1, node2, *args, **kwargs)
@@ -237,8 +226,6 @@ def _with_runtime_errors(triton_hash_with_backend):
 
 
 def _without_alignment(inputs_to_check):
-    """Commands take any address, so no input has to be looked at."""
-
     @functools.wraps(inputs_to_check)
     def check(inputs, static_input_idxs):
         found = inputs_to_check(inputs, static_input_idxs)
@@ -246,5 +233,51 @@ def _without_alignment(inputs_to_check):
 
     return check
 
+
+# Nothing changes for graphs without npu tensors.
+SEAMS = (
+    (
+        "torch._inductor.scheduler.Scheduler",
+        "create_backend",
+        _without_triton,
+        "it asks for Triton on every device of GPU_TYPES except mps",
+        "it asks the backend",
+    ),
+    (
+        "torch._inductor.compile_fx._InProcessFxCompile",
+        "codegen_and_compile",
+        _until_carried,
+        "graphs are compiled with our settings, and again with an op left to aten that a program cannot express",
+        "settings can be given by device, and a lowering can be given up",
+    ),
+    (
+        "torch._inductor.scheduler.Scheduler",
+        "score_fusion_memory",
+        _by_points,
+        "a product of [15, 7] and an activation over [3, 5, 7] have nothing in common, and stay apart",
+        "2.13",
+    ),
+    (
+        "torch._inductor.utils",
+        "is_big_gpu",
+        _without_templates,
+        "no templates in Triton, and no warning that the device is too small for them",
+        "it asks the backend",
+    ),
+    (
+        "torch.utils._triton",
+        "triton_hash_with_backend",
+        _with_runtime_errors,
+        "where a GPU is, it is asked for graphs of any device, and Triton's driver may fail in ways it does not expect",
+        "it is not asked for graphs without Triton",
+    ),
+    (
+        "torch._inductor.compile_fx",
+        "get_input_idxs_to_check",
+        _without_alignment,
+        "commands take any address, so no input has to be looked at",
+        "alignment is a property of the backend",
+    ),
+)
 
 register()

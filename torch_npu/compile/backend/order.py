@@ -5,8 +5,9 @@ which nobody in the graph reads, then often come last, when what they are comput
 
 import functools
 
-from torch._inductor import memory
 from torch._inductor.scheduler import OutputNode
+
+from torch_npu import torch_seams
 
 
 def _is_result(node) -> bool:
@@ -29,13 +30,21 @@ def near(nodes, name_to_buf, name_to_fused_node) -> list:
     return sorted(nodes, key=keys.__getitem__)
 
 
-def install() -> None:
-    reorder = memory.reorder_for_peak_memory
-
+def _by_use(reorder):
     @functools.wraps(reorder)
     def order(nodes, name_to_buf, name_to_fused_node, *rest, **options):
         if not any(n.get_device() is not None and n.get_device().type == "npu" for n in nodes):
             return reorder(nodes, name_to_buf, name_to_fused_node, *rest, **options)
         return near(nodes, name_to_buf, name_to_fused_node)
 
-    memory.reorder_for_peak_memory = order
+    return order
+
+
+def install() -> None:
+    torch_seams.replace(
+        "torch._inductor.memory",
+        "reorder_for_peak_memory",
+        _by_use,
+        why="gradients of weights come last, when what they are computed from has left the caches",
+        until="a backend can order its kernels",
+    )

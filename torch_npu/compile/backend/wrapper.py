@@ -33,7 +33,7 @@ class EstimatesPeak:
         self._estimate_peak = _Peak(estimate)
 
 
-class _Lines:
+class _Lines(EstimatesPeak, PythonWrapperCodegen):
     """What a graph and the graphs inside it (branches, bodies of loops) have in common."""
 
     def call_kernel(self, name: str, tensors: list[str], numbers) -> None:
@@ -53,11 +53,11 @@ class _Lines:
         )
 
 
-class NpuSubgraphWrapper(_Lines, EstimatesPeak, SubgraphPythonWrapperCodegen):
+class NpuSubgraphWrapper(_Lines, SubgraphPythonWrapperCodegen):
     pass
 
 
-class NpuWrapper(_Lines, EstimatesPeak, PythonWrapperCodegen):
+class NpuWrapper(_Lines):
     @staticmethod
     def create(is_subgraph, subgraph_name, parent_wrapper, partition_signatures=None):
         if is_subgraph:

@@ -1,6 +1,7 @@
 """From Inductor's loops to one command: NpuKernel collects instructions while Inductor walks a fused kernel."""
 
 import functools
+from typing import Any
 
 import sympy
 import torch
@@ -48,13 +49,13 @@ class NpuKernel(SIMDKernel):
     overrides = NpuOverrides
     sexpr = kexpr = pexpr
     kind: str | None = None  # of the command, where the program does not decide it
-    template = None  # what gives the command its sums (lowerings/template.py)
+    template: Any = None  # what gives the command its sums (lowerings/template.py)
+    space: Space  # as soon as all indices are known
 
     def __init__(self, tiling, **kwargs) -> None:
         super().__init__(tiling, **kwargs)
         self.builder = Builder()
         self.after = Segment("row")  # stores of what the current each segment folds
-        self.space: Space | None = None
         self.operands: dict[tuple, str] = {}  # (argument, offset, strides): name in the program
         self.params: dict[sympy.Expr, str] = {}
         self.leading: list[tuple] = []  # operands in front of those that the program uses: a template's inputs
@@ -143,9 +144,9 @@ class NpuKernel(SIMDKernel):
                 return b.emit("abs", [self._compute(args[0])])
             case sf.Where():
                 return b.emit("where", [self._truth(args[0]), *map(self._compute, args[1:])], type="i64")
-            case sympy.Pow() if static(args[1]) is not None and static(args[1]) > 0:
+            case sympy.Pow() if (times := static(args[1])) is not None and times > 0:
                 base = self._compute(args[0])
-                return functools.reduce(lambda x, y: b.emit("mul", [x, y]), [base] * static(args[1]))
+                return functools.reduce(lambda x, y: b.emit("mul", [x, y]), [base] * times)
             case sf.ToFloat():
                 return b.cast(self._compute(args[0]), "f64")
             case sf.TruncToInt():
@@ -218,7 +219,8 @@ class NpuKernel(SIMDKernel):
 
     def store_reduction(self, name: str, index: sympy.Expr, value: Value) -> None:
         segment, self.builder.current = self.builder.current, self.after
-        inside, self.inside_reduction = self.inside_reduction, False
+        inside: bool = self.inside_reduction
+        self.inside_reduction: bool = False
         try:
             self.store(name, index, value)
         finally:
@@ -345,8 +347,8 @@ class NpuKernel(SIMDKernel):
         described = [(k[0], self._number(k[1]), tuple(map(self._number, k[2]))) for k, _ in operands]
         given = tuple(self._number(e) for e, _ in params)
         inner = {"reduce": self.space.inner_rank, "scan": 1}.get(kind, 0)
-        more = self.template.numbers if self.template is not None else {}
-        more = {k: tuple(map(self._number, v)) if isinstance(v, tuple) else self._number(v) for k, v in more.items()}
+        numbers = self.template.numbers.items() if self.template is not None else ()
+        more: Any = {k: tuple(map(self._number, v)) if isinstance(v, tuple) else self._number(v) for k, v in numbers}
         self.tensors = [tensors[t] for t in used]
         definition = Definition(
             *(kind, tuple(used), sizes, described, program, tuple(self.numbers), given, inner),

@@ -45,7 +45,7 @@ def emit(op, args, *, type=None, dtype=None, imm=""):
     return V.kernel.builder.emit(op, args, type=type, dtype=dtype, imm=imm)
 
 
-def wrapped(value: Value, dtype: torch.dtype) -> Value:
+def wrapped(value: Value, dtype: torch.dtype | None) -> Value:
     """As PyTorch keeps it: arithmetic of small integers wraps to their width."""
     if dtype in NARROW:
         value = V.kernel.builder.emit("cast", [value], imm=NARROW[dtype], type=value.type, dtype=dtype)
@@ -58,7 +58,7 @@ def narrow_of(args) -> torch.dtype | None:
     return values[0].dtype if values and values[0].dtype in NARROW else None
 
 
-def seen_as(value: Value, dtype: torch.dtype) -> Value:
+def seen_as(value: Value, dtype: torch.dtype | None) -> Value:
     """The same value, as one of another PyTorch type that is computed in the same type."""
     if value.dtype == dtype or dtype is None:
         return value

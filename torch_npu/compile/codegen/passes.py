@@ -165,7 +165,7 @@ def share(segments: list[Segment], own: set[str], ending: set[str], layout: Call
     fit = set(own)
     for position, (segment, value) in enumerate((s, v) for s in segments for v in s.values):
         if value.op in (*_READS, *_WRITES):
-            accesses.setdefault(value.argument, []).append((position, value))
+            accesses.setdefault(str(value.argument), []).append((position, value))
             if segment.kind != "each" or "_at" in value.op or value.mask is not None:
                 fit.discard(value.argument)
     layouts = {name: {layout(v) for _, v in accesses[name]} for name in accesses if name in fit}

@@ -80,15 +80,15 @@ class Value(CSEVariable):
         super().__init__(name, ValueRanges.unknown(), dtype)
         self.op, self.args, self.imm, self.type, self.mask = op, args, imm, type, mask
         self.effect = effect  # kept even if nobody uses the value
-        self.buffer = None  # of a store: the buffer's name, which fusion may remove later
-        self.source = None  # of a load: the same
-        self.argument = None  # of both: the kernel's name for the tensor
-        self.memory = None  # of both, where the tensor has several names: one that all of them share
+        self.buffer: str | None = None  # of a store: the buffer's name, which fusion may remove later
+        self.source: str | None = None  # of a load: the same
+        self.argument: str | None = None  # of both: the kernel's name for the tensor
+        self.memory: str | None = None  # of both, where the tensor has several names: one that all of them share
         self.exact = False  # of a store: the tensor holds the value as it is, not narrowed
 
     def tensors(self) -> set[str]:
         """Names of the tensor that is loaded or stored; two that share one are the same."""
-        return {self.argument, self.memory} - {None}
+        return {name for name in (self.argument, self.memory) if name is not None}
 
     def inputs(self) -> list["Value"]:
         return [*self.args, *([self.mask] if self.mask is not None else [])]

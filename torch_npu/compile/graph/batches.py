@@ -8,9 +8,10 @@ import functools
 
 import torch
 from torch._dynamo.utils import detect_fake_mode
-from torch._inductor import compile_fx, ir, lowering
+from torch._inductor import ir, lowering
 from torch.fx import Graph, Node
 
+from torch_npu import torch_seams
 from torch_npu.compile.codegen.program import COMPUTE
 from torch_npu.compile.graph.nodes import note, on_npu, value_of
 from torch_npu.compile.lowerings.product import Product
@@ -201,15 +202,25 @@ def rewrite(graph: Graph) -> int:
     return count
 
 
-def install() -> None:
-    lowering.lowerings[op] = _lower
-    passes = compile_fx.joint_graph_passes
+def _ours_first(passes):
+    """Later, Inductor would have made one op of attention again."""
 
     @functools.wraps(passes)
-    def with_ours(gm, *args, **kwargs):
-        if rewrite(gm.graph):  # first: Inductor would make one op of attention again
-            gm.graph.lint()
-            gm.recompile()
-        return passes(gm, *args, **kwargs)
+    def with_ours(graph, *args, **kwargs):
+        if rewrite(graph.graph):
+            graph.graph.lint()
+            graph.recompile()
+        return passes(graph, *args, **kwargs)
 
-    compile_fx.joint_graph_passes = with_ours
+    return with_ours
+
+
+def install() -> None:
+    lowering.lowerings[op] = _lower
+    torch_seams.replace(
+        "torch._inductor.compile_fx",
+        "joint_graph_passes",
+        _ours_first,
+        why="products of several batch dimensions are recognised with those of their gradient, in front of its passes",
+        until="a backend can register passes over joint graphs",
+    )

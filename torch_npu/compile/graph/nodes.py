@@ -7,6 +7,7 @@ import functools
 import inspect
 import logging
 import operator
+from typing import Any
 
 import torch
 from torch._dynamo.utils import counters
@@ -89,14 +90,14 @@ def arguments(node: Node, *names: str) -> list:
     return [node.kwargs.get(n, found[k]) for k, n in enumerate(names)]
 
 
-def value_of(node) -> torch.Tensor | None:
+def value_of(node) -> Any:
     """The tensor, without data, that a node gave when it was traced."""
     meta = node.meta if isinstance(node, Node) else {}
     value = meta.get("example_value", meta.get("val"))
     return value if isinstance(value, torch.Tensor) else None
 
 
-def shape_of(node) -> list | None:
+def shape_of(node) -> Any:
     value = value_of(node)
     return None if value is None else list(value.shape)
 

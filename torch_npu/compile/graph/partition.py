@@ -10,8 +10,9 @@ import functools
 
 import torch
 from torch._functorch import config, partitioners
-from torch._inductor import compile_fx
 from torch.utils._ordered_set import OrderedSet
+
+from torch_npu import torch_seams
 
 # Functions whose derivatives are made of their results, so that eager mode keeps these, too; and those of angles, which
 # are small beside what is computed with them.
@@ -29,6 +30,14 @@ NORMS = (torch.ops.aten.mean, torch.ops.aten.var, torch.ops.aten.var_mean)
 SETTINGS = {"ban_recompute_used_far_apart": False}
 
 
+OP_LIST = torch_seams.hold(
+    "torch._functorch.partitioners",
+    "get_default_op_list",
+    why="which ops are computed again is written down for GPUs, and no setting of the partitioner's changes it",
+    until="the partitioner takes a list of ops",
+)
+
+
 class Types(partitioners.OpTypes):
     def is_recomputable(self, node) -> bool:
         return super().is_recomputable(node) and not any(
@@ -38,28 +47,32 @@ class Types(partitioners.OpTypes):
 
 def install(on_npu) -> None:
     """`on_npu`: does a graph compute on the device? Nothing changes for others."""
-    wrapped = compile_fx.min_cut_rematerialization_partition
 
-    @functools.wraps(wrapped)
-    def partition(graph, *args, **kwargs):
-        if not on_npu(graph):
-            return wrapped(graph, *args, **kwargs)
-        default = partitioners.get_default_op_list
+    def with_our_ops(original):
+        @functools.wraps(original)
+        def partition(joint_module, *args, **kwargs):
+            if not on_npu(joint_module):
+                return original(joint_module, *args, **kwargs)
+            default = partitioners.get_default_op_list
 
-        def keeping():
-            types = default()
-            ours = dataclasses.replace(
-                types,
-                recomputable_ops=types.recomputable_ops - OrderedSet(KEPT),
-                fusible_ops=types.fusible_ops - OrderedSet(NOT_FUSED),
-            )
-            return Types(**vars(ours))
+            def keeping():
+                types = default()
+                ours = dataclasses.replace(
+                    types,
+                    recomputable_ops=types.recomputable_ops - OrderedSet(KEPT),
+                    fusible_ops=types.fusible_ops - OrderedSet(NOT_FUSED),
+                )
+                return Types(**vars(ours))
 
-        partitioners.get_default_op_list = keeping
-        try:
-            with config.patch(SETTINGS):
-                return wrapped(graph, *args, **kwargs)
-        finally:
-            partitioners.get_default_op_list = default
+            with OP_LIST.held(keeping), config.patch(SETTINGS):
+                return original(joint_module, *args, **kwargs)
 
-    compile_fx.min_cut_rematerialization_partition = partition
+        return partition
+
+    torch_seams.replace(
+        "torch._inductor.compile_fx",
+        "min_cut_rematerialization_partition",
+        with_our_ops,
+        why="the backward pass would compute again what costs more here than to store it",
+        until="a backend can bring a partitioner or its costs",
+    )

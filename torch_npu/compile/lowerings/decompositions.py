@@ -3,9 +3,9 @@
 import functools
 
 import torch
-from torch._decomp import decompositions
-from torch._inductor import decomposition, lowering
+from torch._inductor import lowering
 
+from torch_npu import torch_seams
 from torch_npu.compile.lowerings import left_to_aten, pooling
 
 aten = torch.ops.aten
@@ -79,11 +79,14 @@ def _silu(x):
 
 
 def register() -> None:
-    decomposition.decompositions[aten.silu.default] = _one_node(decomposition.decompositions[aten.silu.default])
+    until = "a backend can have decompositions of its own"
+    table = "torch._inductor.decomposition.decompositions"
+    why = "by the function of its gradient, the forward pass has no value of silu to store"
+    torch_seams.replace(table, aten.silu.default, _one_node, why=why, until=until)
     lowering.lowerings[aten.silu.default] = _silu
-    decompositions.native_batch_norm_helper = _batch_norm(decompositions.native_batch_norm_helper)
-    norm = aten.native_layer_norm.default
-    decomposition.decompositions[norm] = _layer_norm(decomposition.decompositions[norm])
+    why = "the statistics of a norm have the types, and in inference the sizes, that eager mode gives them"
+    torch_seams.replace("torch._decomp.decompositions", "native_batch_norm_helper", _batch_norm, why=why, until=until)
+    torch_seams.replace(table, aten.native_layer_norm.default, _layer_norm, why=why, until=until)
     pooling.register()
     var_mean = aten.var_mean.correction
     left_to_aten.replace_lowering(var_mean, _var_mean(lowering.lowerings[var_mean]))

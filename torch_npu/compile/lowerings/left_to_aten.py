@@ -5,6 +5,7 @@ came from; they get a lowering that calls them, for npu tensors only, and the gr
 
 import logging
 import sys
+from typing import Any
 
 import torch
 from torch._inductor import lowering
@@ -16,7 +17,7 @@ from torch_npu.compile.codegen.program import Unsupported
 
 log = logging.getLogger("torch_npu.compile")
 
-OPS: set = set()
+OPS: set[Any] = set()
 
 
 def on_npu(args) -> bool:
@@ -95,7 +96,8 @@ def retry_without(error: BaseException) -> bool:
     failure = cause(error)
     if failure is None:
         return False
-    ops = [o for o in failure.ops if isinstance(o, torch._ops.OpOverload) and o not in OPS]
+    targets: tuple[Any, ...] = failure.ops
+    ops = [o for o in targets if isinstance(o, torch._ops.OpOverload) and o not in OPS]
     named = [o for o in ops if str(failure).split()[0] in o.name()]
     for op in named or ops:
         log.warning("torch.compile on npu runs %s as in eager mode: a program cannot express %s", op, failure)

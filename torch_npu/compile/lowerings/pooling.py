@@ -16,6 +16,7 @@ import torch
 from torch._inductor import decomposition, ir, lowering
 from torch._inductor.virtualized import V, ops
 
+from torch_npu import torch_seams
 from torch_npu.compile.lowerings import left_to_aten
 
 aten = torch.ops.aten
@@ -33,8 +34,8 @@ def _leave(decomposed):
     """The op stays one node on npu, for the lowerings below."""
 
     @functools.wraps(decomposed)
-    def compose(input, *args, **options):
-        return NotImplemented if input.device.type == "npu" else decomposed(input, *args, **options)
+    def compose(*args, **options):
+        return NotImplemented if args[0].device.type == "npu" else decomposed(*args, **options)
 
     return compose
 
@@ -214,7 +215,13 @@ def register() -> None:
     pool, gradient = aten.max_pool2d_with_indices.default, aten.max_pool2d_with_indices_backward.default
     for op in (pool, gradient):
         if op in decomposition.decompositions:  # the gradient from 2.13 on
-            decomposition.decompositions[op] = _leave(decomposition.decompositions[op])
+            torch_seams.replace(
+                "torch._inductor.decomposition.decompositions",
+                op,
+                _leave,
+                why="maxima of windows are one loop here, and their gradient is the op: it adds at positions",
+                until="a backend can have decompositions of its own",
+            )
     left = {op: lowering.fallback_handler(op, add_to_fallback_set=False) for op in (pool, gradient)}
     left_to_aten.replace_lowering(pool, _with_positions(lowering.lowerings[pool], left[pool]))
     left_to_aten.replace_lowering(gradient, left[gradient])

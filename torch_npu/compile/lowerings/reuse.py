@@ -9,6 +9,7 @@ import torch
 from torch._inductor import ir
 from torch._inductor.virtualized import V
 
+from torch_npu import torch_seams
 from torch_npu.compile.lowerings.template import Template, known
 
 # Functions that cost more than writing a result and reading it again.
@@ -62,9 +63,7 @@ def _is_epilogue(data, name: str) -> bool:
     return isinstance(template, Template) and known(template.get_numel(), data.get_numel())
 
 
-def install() -> None:
-    should_realize = ir.StorageBox.should_realize_on_reuse
-
+def _or_ours(should_realize):
     @functools.wraps(should_realize)
     def check(self, users, *args, **kwargs):
         if users > 1 and isinstance(self.data, (ir.Pointwise, ir.Reduction)) and self.data.get_device().type == "npu":
@@ -72,4 +71,14 @@ def install() -> None:
                 return True
         return should_realize(self, users, *args, **kwargs)
 
-    ir.StorageBox.should_realize_on_reuse = check
+    return check
+
+
+def install() -> None:
+    torch_seams.replace(
+        "torch._inductor.ir.StorageBox",
+        "should_realize_on_reuse",
+        _or_ours,
+        why="what several loops use is computed in each of them, also where a function costs more than memory",
+        until="a backend can decide which values are stored",
+    )

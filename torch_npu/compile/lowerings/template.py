@@ -79,7 +79,7 @@ class TemplateKernel(NpuKernel):
         count = V.graph.sizevars.simplify(template.get_numel())
         features = SIMDKernelFeatures(epilogue, count, sympy.S.One)
         super().__init__({"x": count, "r0_": sympy.S.One}, features=features)
-        self.template = template
+        self.template: Template = template
         self.kind = template.kind
 
     def generate(self, epilogue) -> None:

@@ -20,6 +20,7 @@ import torch
 from torch._inductor import config
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 
+import torch_npu
 from torch_npu import _C
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ def wanted(kind: str) -> bool:
 
 def tune(kernel, *args) -> bool:
     """Settles the kernel's choice. False: not now, ask again."""
-    if torch.npu.is_current_stream_capturing():
+    if torch_npu.npu.is_current_stream_capturing():
         return False  # nothing can be measured, and nothing waited for
     progress.done += 1
     choices = dict(kernel.choices(*args))
@@ -59,7 +60,7 @@ def tune(kernel, *args) -> bool:
         except torch.OutOfMemoryError as error:
             log.warning("%s is not tuned: no memory for a second copy of its results (%s)", kernel.name, error)
             return True
-    best = min(times, key=times.get, default=0)
+    best = min(times, key=times.__getitem__, default=0)
     if times and times[best] > GAIN * times[0]:
         best = 0
     kernel.choice = best
@@ -101,7 +102,7 @@ def measure(kernel, args, choices: dict[int, str]) -> dict[int, float]:
                             return {}
                         log.warning("%s: choice %s of the driver fails: %s", kernel.name, choices[number], error)
                         del left[number]
-            order = sorted(left, key=left.get)
+            order = sorted(left, key=left.__getitem__)
             near_best = [n for n in order[:most] if left[n] <= near * left[order[0]]]
             left = {n: left[n] for n in {0, *near_best}}
     finally:
@@ -238,7 +239,7 @@ def time_ms(call, measurements: int = 5) -> float:
 
 def elapsed_ms(call, count: int) -> float:
     """Of one call, over `count` of them."""
-    start, end = torch.npu.Event(enable_timing=True), torch.npu.Event(enable_timing=True)
+    start, end = torch_npu.npu.Event(enable_timing=True), torch_npu.npu.Event(enable_timing=True)
     start.record()
     for _ in range(count):
         call()

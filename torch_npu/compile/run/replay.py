@@ -9,10 +9,11 @@ import operator
 from collections.abc import Callable
 
 import torch
-from torch._inductor import cudagraph_utils, output_code, utils
+from torch._inductor import utils
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from torch_npu import _C
+import torch_npu
+from torch_npu import _C, torch_seams
 
 log = logging.getLogger(__name__)
 aten = torch.ops.aten
@@ -39,8 +40,8 @@ class Recording:
         self.addresses = _C.addresses(inputs, fixed)
         self.misses = 0
         self.living: list[StorageWeakRef] = []
-        self.graph = torch.npu.NPUGraph()
-        with torch.npu.graph(self.graph):
+        self.graph = torch_npu.npu.NPUGraph()
+        with torch_npu.npu.graph(self.graph):
             outputs = call(list(static))
         # What a forward pass saves may be an input: a parameter as it is, of other inputs the copy.
         given = {id(x): k for k, x in enumerate(static) if fixed[k]}
@@ -87,7 +88,7 @@ class Replayed:
             if recording.misses < PATIENCE:
                 return self.call(inputs)
             recording = None
-        if recording is None and torch.npu.is_current_stream_capturing():
+        if recording is None and torch_npu.npu.is_current_stream_capturing():
             return self.call(inputs)  # into the caller's own graph
         if recording is None:
             self.fixed = bytes(k in self.fixed_inputs for k in range(len(inputs)))
@@ -106,7 +107,7 @@ class Replayed:
             recording.misses += 1
             return False
         recording.misses = 0
-        return recording.is_free() and not torch.npu.is_current_stream_capturing()
+        return recording.is_free() and not torch_npu.npu.is_current_stream_capturing()
 
 
 class Unreplayed(Replayed):
@@ -149,16 +150,32 @@ def _unexpanded(x: torch.Tensor) -> torch.Tensor:
 
 def install() -> None:
     """Inductor has graphs for cuda only: it refuses other devices when a graph is lowered, and applies its own then."""
-    check = cudagraph_utils.check_multiple_devices_or_any_cpu_nodes
+    torch_seams.replace(
+        "torch._inductor.cudagraph_utils",
+        "check_multiple_devices_or_any_cpu_nodes",
+        _allow_npu,
+        why="it refuses graphs of devices that are not CUDA's",
+        until="Inductor takes graphs of the device's module",
+    )
+    torch_seams.replace(
+        "torch._inductor.output_code.CompiledFxGraph",
+        "post_compile",
+        _replaying,
+        why="a compiled graph is captured and replayed by torch.npu.graph instead of CUDA's",
+        until="Inductor takes graphs of the device's module",
+    )
 
+
+def _allow_npu(check):
     @functools.wraps(check)
-    def allow_npu(nodes_of_devices):
-        types = {device.type for device in nodes_of_devices}
-        return None if "npu" in types and types <= {"npu", "cpu", "meta"} else check(nodes_of_devices)
+    def allow_npu(device_node_mapping):
+        types = {device.type for device in device_node_mapping}
+        return None if "npu" in types and types <= {"npu", "cpu", "meta"} else check(device_node_mapping)
 
-    cudagraph_utils.check_multiple_devices_or_any_cpu_nodes = allow_npu
-    finish = output_code.CompiledFxGraph.post_compile
+    return allow_npu
 
+
+def _replaying(finish):
     @functools.wraps(finish)
     def replay_on_npu(self, example_inputs, constants, graph_kwargs):
         wanted = graph_kwargs.get("cudagraphs")
@@ -173,4 +190,4 @@ def install() -> None:
         log.info("static inputs %s of %d", sorted(fixed), len(example_inputs))
         self.current_callable = Replayed(self.current_callable, fixed)
 
-    output_code.CompiledFxGraph.post_compile = replay_on_npu
+    return replay_on_npu

@@ -10,47 +10,63 @@ import torch
 from torch._C import DispatchKey
 from torch._higher_order_ops.flex_attention import flex_attention, flex_attention_backward
 from torch._subclasses.functional_tensor import FunctionalTensorMode
-from torch.nn.attention import flex_attention as module
 
-_check_others = module._validate_device
+from torch_npu import torch_seams
 
-
-def _validate_device(query, key, value):
-    if query.device.type != "npu":
-        _check_others(query, key, value)
+_AUTOCAST = DispatchKey.__members__["AutocastPrivateUse1"]
 
 
-def _through(operator) -> None:
+def _all_but_npu(check):
+    def _validate_device(query, key, value):
+        if query.device.type != "npu":
+            check(query, key, value)
+
+    return _validate_device
+
+
+def _through(operator):
     """Traces what the operator does on npu, not that it was called. Where functionalization meets it, since the dense
     forms fill their results in place."""
-    trace = operator.python_key_table[FunctionalTensorMode]
     dense = operator.py_kernels[DispatchKey.CompositeExplicitAutograd]
 
-    def trace_or_go_through(mode, query, *args):
-        if query.device.type != "npu":
-            return trace(mode, query, *args)
-        with mode:
-            return dense(query, *args)
+    def wrap(trace):
+        def trace_or_go_through(mode, query, *args):
+            if query.device.type != "npu":
+                return trace(mode, query, *args)
+            with mode:
+                return dense(query, *args)
 
-    operator.python_key_table[FunctionalTensorMode] = trace_or_go_through
-    operator._dispatch_cache.clear()
+        return trace_or_go_through
+
+    return wrap
 
 
 def _in_autocast(query, key, value, *args):
     dtype = torch.get_autocast_dtype("npu")
     cast = (t.to(dtype) if t.is_floating_point() and t.dtype != torch.float64 else t for t in (query, key, value))
-    with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(DispatchKey.AutocastPrivateUse1)):
+    with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(_AUTOCAST)):
         return flex_attention(*cast, *args)
 
 
 def register() -> None:
-    if module._validate_device is _validate_device:
-        return
-    module._validate_device = _validate_device
-    _through(flex_attention)
-    _through(flex_attention_backward)
-    if DispatchKey.AutocastPrivateUse1 not in flex_attention.py_kernels:
-        flex_attention.py_impl(DispatchKey.AutocastPrivateUse1)(_in_autocast)
+    torch_seams.replace(
+        "torch.nn.attention.flex_attention",
+        "_validate_device",
+        _all_but_npu,
+        why="it refuses every device that is not in its list",
+        until="it asks the device",
+    )
+    for operator in (flex_attention, flex_attention_backward):
+        torch_seams.replace(
+            f"torch._higher_order_ops.flex_attention.{operator.name()}.python_key_table",
+            FunctionalTensorMode,
+            _through(operator),
+            why="Inductor has templates in Triton for the operator; on npu its parts are fused like any ops",
+            until="a backend can name a decomposition for operators of higher order",
+        )
+        operator._dispatch_cache.clear()
+    if _AUTOCAST not in flex_attention.py_kernels:
+        flex_attention.py_impl(_AUTOCAST)(_in_autocast)
 
 
 register()

@@ -6,8 +6,9 @@ import functools
 
 import torch
 from torch._prims_common import suggest_memory_format
-from torch._subclasses import fake_impls
 from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
+
+from torch_npu import torch_seams
 
 aten = torch.ops.aten
 _LAST = (torch.channels_last, torch.channels_last_3d)
@@ -34,6 +35,11 @@ def _as_kernels_do(traced):
 
 
 def register() -> None:
-    known = fake_impls.op_implementations_dict
     for op in (aten.convolution.default, aten.convolution_backward.default):
-        known[op] = _as_kernels_do(known[op])
+        torch_seams.replace(
+            "torch._subclasses.fake_impls.op_implementations_dict",
+            op,
+            _as_kernels_do,
+            why="fake results of convolutions are contiguous on all devices that torch does not know",
+            until="a device's meta kernel of the op decides about strides",
+        )

@@ -6,7 +6,8 @@ it the counts lie on the CPU, and every compiled step has a part in C++ that a c
 import functools
 
 import torch
-from torch._dynamo.variables.optimizer import OptimizerVariable
+
+from torch_npu import torch_seams
 
 
 def _capturable_on_npu(set_capturable):
@@ -19,9 +20,6 @@ def _capturable_on_npu(set_capturable):
         return set_capturable(self, *args, **kwargs)
 
     return set_
-
-
-OptimizerVariable._set_capturable = _capturable_on_npu(OptimizerVariable._set_capturable)
 
 
 def _counts_on_npu(move_step_if_cpu):
@@ -38,4 +36,22 @@ def _counts_on_npu(move_step_if_cpu):
     return move
 
 
-OptimizerVariable.move_step_if_cpu = _counts_on_npu(OptimizerVariable.move_step_if_cpu)
+def register() -> None:
+    owner = "torch._dynamo.variables.optimizer.OptimizerVariable"
+    torch_seams.replace(
+        owner,
+        "_set_capturable",
+        _capturable_on_npu,
+        why="a fresh optimizer takes the capturable way on CUDA only, and keeps its step counts on the CPU elsewhere",
+        until="Dynamo asks for the device's graphs, not for is_cuda",
+    )
+    torch_seams.replace(
+        owner,
+        "move_step_if_cpu",
+        _counts_on_npu,
+        why="of an optimizer that has made eager steps only `step` is moved; NAdam has another number beside it",
+        until="all numbers of a parameter's state are moved",
+    )
+
+
+register()
