@@ -461,7 +461,7 @@ void test_accuracy(int dtype, int64_t m, int64_t n, int64_t k) {
 
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 500;
-  std::printf("OpenBLAS: %s\n", cmodel::blas::have_openblas() ? "yes" : "no");
+  std::printf("OpenBLAS: %s\n", cmodel::product::have_openblas() ? "yes" : "no");
   failures += test_micro_kernels(rounds);
   for (const int threads : {1, 3}) {
     cmodel::set_pool_threads(threads);

@@ -11,8 +11,8 @@
 
 namespace {
 
-using cmodel::blas::Micro;
-namespace blas = cmodel::blas;
+using cmodel::product::Micro;
+namespace product = cmodel::product;
 namespace conv = cmodel::conv;
 
 std::mt19937 bits(7);
@@ -225,21 +225,21 @@ int test_micro_kernels(int rounds) {
     const Micro* micro;
     Words kind;
   };
-  std::vector<Level> levels{{&blas::base::micro_f32, Words::kF32}};
+  std::vector<Level> levels{{&product::base::micro_f32, Words::kF32}};
   std::vector<const conv::Kernels*> depthwise{&conv::base::kernels};
 #if defined(__x86_64__)
-  if (&blas::micro_f32() != &blas::base::micro_f32) {
-    levels.push_back({&blas::avx2::micro_f32, Words::kF32});
+  if (&product::micro_f32() != &product::base::micro_f32) {
+    levels.push_back({&product::avx2::micro_f32, Words::kF32});
     depthwise.push_back(&conv::avx2::kernels);
   }
-  if (&blas::micro_f32() == &blas::avx512::micro_f32) {
-    levels.push_back({&blas::avx512::micro_f32, Words::kF32});
+  if (&product::micro_f32() == &product::avx512::micro_f32) {
+    levels.push_back({&product::avx512::micro_f32, Words::kF32});
     depthwise.push_back(&conv::avx512::kernels);
   }
 #endif
-  if (blas::micro_bf16()) levels.push_back({blas::micro_bf16(), Words::kBf16});
-  if (blas::micro_i16()) levels.push_back({blas::micro_i16(), Words::kI16});
-  if (blas::micro_i8()) levels.push_back({blas::micro_i8(), Words::kI8});
+  if (product::micro_bf16()) levels.push_back({product::micro_bf16(), Words::kBf16});
+  if (product::micro_i16()) levels.push_back({product::micro_i16(), Words::kI16});
+  if (product::micro_i8()) levels.push_back({product::micro_i8(), Words::kI8});
   for (int i = 0; i < rounds; ++i) {
     for (const Level& level : levels) {
       test_tile(*level.micro, level.kind);

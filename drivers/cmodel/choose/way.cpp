@@ -40,7 +40,7 @@ std::string quoted(std::string_view text) {
 
 std::string sizes_of(const npu_command& command) {
   std::string text;
-  for (int d = 0; d < command.rank; ++d) text += (d ? "x" : "") + std::to_string(command.size[d]);
+  for (int d = 0; d < command.rank; ++d) text.append(d ? "x" : "").append(std::to_string(command.size[d]));
   return text;
 }
 
@@ -51,9 +51,9 @@ const bool WayLog::enabled_ = variable("TORCH_NPU_DEBUG") == "3";
 void WayLog::add(const char* name, const char* reason) {
   const bool first = refused_.empty();
   if (the_log().json) {
-    refused_ += (first ? "" : ", ") + quoted(name) + ": " + quoted(reason);
+    refused_.append(first ? "" : ", ").append(quoted(name)).append(": ").append(quoted(reason));
   } else {
-    refused_ += std::string(first ? "; " : ", ") + "not " + name + " (" + reason + ")";
+    refused_.append(first ? "; not " : ", not ").append(name).append(" (").append(reason).append(")");
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <type_traits>
 
 #include "npu/command.h"
 
@@ -52,18 +53,25 @@ class WayLog {
   std::string refused_;
 };
 
-// False: every way refused, which a table whose last one refuses nothing cannot do.
-template <class Problem, size_t count>
-bool run_first(const npu_command& command, const Way<Problem> (&ways)[count], Problem& problem) {
+// False: every way refused, which a table whose last one refuses nothing cannot do. The table holds ways, or pointers
+// to such as stand each in a file of its own.
+template <class Table, class Problem>
+bool run_first(const npu_command& command, const Table& table, Problem& problem) {
   WayLog log(command);
-  for (const Way<Problem>& way : ways) {
-    const char* reason = way.refuses ? way.refuses(problem) : nullptr;
-    if (!reason) reason = way.run(problem);
+  for (const auto& entry : table) {
+    const Way<Problem>* way;
+    if constexpr (std::is_pointer_v<std::remove_cvref_t<decltype(entry)>>) {
+      way = entry;
+    } else {
+      way = &entry;
+    }
+    const char* reason = way->refuses ? way->refuses(problem) : nullptr;
+    if (!reason) reason = way->run(problem);
     if (!reason) {
-      log.taken(way.name);
+      log.taken(way->name);
       return true;
     }
-    log.refused(way.name, reason);
+    log.refused(way->name, reason);
   }
   return false;
 }

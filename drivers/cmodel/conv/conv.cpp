@@ -21,7 +21,7 @@ namespace {
 // acc[channel, point] to memory where channels lie together and points are `step` elements apart.
 void store_channels_last(const float* acc, int64_t ld, int64_t channels, int64_t points, char* to, int dtype,
                          int64_t step) {
-  const blas::Micro& micro = blas::micro_f32();
+  const product::Micro& micro = product::micro_f32();
   if (dtype == NPU_F32) {
     micro.deep(acc, ld, channels, points, step, reinterpret_cast<uint32_t*>(to));
     return;
@@ -35,8 +35,8 @@ void store_channels_last(const float* acc, int64_t ld, int64_t channels, int64_t
       const int64_t width = std::min(kChannels, channels - c);
       micro.deep(acc + c * ld + p, ld, width, count, kChannels, block);
       for (int64_t i = 0; i < count; ++i) {
-        blas::store_line<float>(dtype, to + ((p + i) * step + c) * size, 1, width,
-                                reinterpret_cast<const float*>(block) + i * kChannels);
+        product::store_line<float>(dtype, to + ((p + i) * step + c) * size, 1, width,
+                                   reinterpret_cast<const float*>(block) + i * kChannels);
       }
     }
   }
@@ -66,7 +66,7 @@ void emit(const Context& context, int64_t n, int64_t channel, int64_t channels, 
                             x0 * out.stride[4]) *
                                size;
   if (rows == 1 && channel_ld == cols && (one_point || out.stride[1] == cols * out.stride[4])) {  // of all channels
-    blas::store_line<T>(out.dtype, first, one_point ? out.stride[1] : out.stride[4], channels * cols, acc);
+    product::store_line<T>(out.dtype, first, one_point ? out.stride[1] : out.stride[4], channels * cols, acc);
     return;
   }
   if constexpr (std::is_same_v<T, float>) {
@@ -79,8 +79,8 @@ void emit(const Context& context, int64_t n, int64_t channel, int64_t channels, 
     }
   }
   for (int64_t c = 0; c < channels; ++c) {
-    blas::store_block(acc + c * channel_ld, row_ld, rows, cols, first + c * out.stride[1] * size, out.dtype,
-                      out.stride[3], out.stride[4]);
+    product::store_block(acc + c * channel_ld, row_ld, rows, cols, first + c * out.stride[1] * size, out.dtype,
+                         out.stride[3], out.stride[4]);
   }
 }
 

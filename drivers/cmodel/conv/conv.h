@@ -69,7 +69,7 @@ class Window {
 
   // The same in words (product/micro.h), each of one channel in f32 or two in bf16, for `micro`; channels of the window
   // are then words, and those of this fill begin at `slot`.
-  void fill_words(const blas::Micro& micro, int64_t slot, const Tensor& source, int64_t n, int64_t channel,
+  void fill_words(const product::Micro& micro, int64_t slot, const Tensor& source, int64_t n, int64_t channel,
                   int64_t count, int64_t z, int64_t y0, int64_t rows, int64_t x0, int64_t cols)
     requires(sizeof(T) == sizeof(uint32_t));
 
@@ -111,7 +111,7 @@ class Window {
   const Axis* axes_;
   int64_t pitch_, plane_, channel_size_;
   Lane y_, x_;
-  blas::Scratch space_;
+  product::Scratch space_;
   std::vector<int64_t> offsets_;
 };
 
@@ -149,7 +149,7 @@ struct Pieces {
 
 // Weights in the accumulator's type; a dense copy in `space` where they are of another.
 template <class T>
-Weights converted(const Shape& shape, const Weights& weights, std::optional<blas::Scratch>& space);
+Weights converted(const Shape& shape, const Weights& weights, std::optional<product::Scratch>& space);
 
 template <class T>
 void correlate(const Context& context, const std::vector<Phase>& phases, const Tensor& source, const Weights& weights);

@@ -11,7 +11,7 @@
 namespace cmodel::conv {
 namespace {
 
-using blas::Scratch;
+using product::Scratch;
 
 constexpr int64_t kSerialWork = 1 << 17;       // multiply-adds that are not worth waking a helper for
 constexpr int64_t kWindowElements = 96 << 10;  // of a tile's window: stays in the second-level cache
@@ -20,7 +20,8 @@ constexpr int64_t kTilePoints = 2048;
 // Result channels of one group in blocks that fill the registers evenly.
 struct Blocks {
   int64_t channels, count;
-  explicit Blocks(int64_t channels) : channels(channels), count((channels + blas::kMicroRows - 1) / blas::kMicroRows) {}
+  explicit Blocks(int64_t channels)
+      : channels(channels), count((channels + product::kMicroRows - 1) / product::kMicroRows) {}
   int64_t begin(int64_t block) const { return block * channels / count; }
 };
 
@@ -44,7 +45,7 @@ void pack_weights(const Shape& shape, const Weights& weights, const Phase& axes,
     }
   }
   const int64_t depth = source_channels * int64_t(taps.size());
-  const int64_t each = std::max<int64_t>(1, depth * blas::kMicroRows);
+  const int64_t each = std::max<int64_t>(1, depth * product::kMicroRows);
   const auto pack = [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       const int64_t group = i / blocks.count, block = i % blocks.count;
@@ -114,7 +115,7 @@ void correlate(const Context& context, const std::vector<Phase>& phases, const T
   const int64_t sources = given.swapped ? shape.out_channels : shape.in_channels;
   const int64_t results = given.swapped ? shape.in_channels : shape.out_channels;
   const int64_t* size = given.swapped ? shape.in_size : shape.out_size;
-  const blas::Kernels<T>& kernel = blas::kernels<T>();
+  const product::Kernels<T>& kernel = product::kernels<T>();
   const Blocks blocks(results);
   const bool single = phases.size() == 1;
 
@@ -156,7 +157,7 @@ void correlate(const Context& context, const std::vector<Phase>& phases, const T
   const auto run = [&](int64_t first, int64_t last) {
     std::optional<Window<T>> window;
     std::optional<Columns> columns;
-    const int64_t tile_channels = (blocks.count + parts - 1) / parts * blas::kMicroRows;
+    const int64_t tile_channels = (blocks.count + parts - 1) / parts * product::kMicroRows;
     const int64_t tile_rows = std::min(size[1], rows * step[1]), tile_cols = std::min(size[2], cols * step[2]);
     std::optional<Scratch> tile_space, acc_space;
     T* tile = single ? nullptr : tile_space.emplace(sizeof(T) * tile_channels * tile_rows * tile_cols).template as<T>();
@@ -183,7 +184,7 @@ void correlate(const Context& context, const std::vector<Phase>& phases, const T
         const int64_t acc_pitch = one_source ? pitch + kColumnStep : pitch;
         const int64_t ld = (rows * acc_pitch + kernel.correlate_step) / kernel.correlate_step * kernel.correlate_step;
         if (one_source && (!columns || !single)) columns.emplace(axes, window->offsets(), pitch);
-        if (!acc_space || !single) acc_space.emplace(sizeof(T) * ld * blas::kMicroRows);
+        if (!acc_space || !single) acc_space.emplace(sizeof(T) * ld * product::kMicroRows);
         T* acc = acc_space->template as<T>();
         const int64_t depth = int64_t(window->offsets().size());
         for (int64_t block = first_block; block < last_block; ++block) {

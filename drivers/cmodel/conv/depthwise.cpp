@@ -15,9 +15,9 @@ namespace cmodel::conv {
 
 const Kernels& kernels() {
 #if defined(__x86_64__)
-  static const Kernels& set = &blas::kernel_set() == &blas::avx512::kernel_set ? avx512::kernels
-                              : &blas::kernel_set() == &blas::avx2::kernel_set ? avx2::kernels
-                                                                               : base::kernels;
+  static const Kernels& set = &product::kernel_set() == &product::avx512::kernel_set ? avx512::kernels
+                              : &product::kernel_set() == &product::avx2::kernel_set ? avx2::kernels
+                                                                                     : base::kernels;
   return set;
 #else
   return base::kernels;
@@ -33,7 +33,7 @@ bool try_depthwise_grad_weight(const Context& context, const Phase& forward, con
   const int64_t gradient_size = npu::dtype_size(gradient.dtype);
   const auto run = [&](int64_t first, int64_t last) {
     Window<float> window(forward.data(), 1, pieces.rows, pieces.cols);
-    blas::Scratch gradient_space(sizeof(float) * pieces.rows * pieces.cols);
+    product::Scratch gradient_space(sizeof(float) * pieces.rows * pieces.cols);
     std::vector<double> sums(taps);
     std::vector<float> result(taps);
     for (int64_t group = first; group < last; ++group) {
@@ -48,8 +48,8 @@ bool try_depthwise_grad_weight(const Context& context, const Phase& forward, con
         const bool in_place = gradient.dtype == NPU_F32 && gradient.stride[4] == 1;
         if (!in_place) {
           for (int64_t y = 0; y < p.rows; ++y) {
-            blas::load_line<float>(gradient.dtype, from + y * gradient.stride[3] * gradient_size, gradient.stride[4],
-                                   p.cols, gradient_space.as<float>() + y * p.cols);
+            product::load_line<float>(gradient.dtype, from + y * gradient.stride[3] * gradient_size, gradient.stride[4],
+                                      p.cols, gradient_space.as<float>() + y * p.cols);
           }
         }
         kernels().tap_sums(sums.data(), in_place ? reinterpret_cast<const float*>(from) : gradient_space.as<float>(),
@@ -86,9 +86,9 @@ bool try_depthwise_channels_last(const Context& context, const std::vector<Phase
   const int64_t blocks = (groups + width - 1) / width, taps = shape.kernel[0] * shape.kernel[1] * shape.kernel[2];
 
   // Weights as [block][tap][channel], in the order of the taps of the phase.
-  std::optional<blas::Scratch> converted_space;
+  std::optional<product::Scratch> converted_space;
   const Weights w = converted<float>(shape, weights, converted_space);
-  blas::Scratch weight_space(sizeof(float) * blocks * taps * width);
+  product::Scratch weight_space(sizeof(float) * blocks * taps * width);
   float* by_tap = weight_space.as<float>();
   std::fill_n(by_tap, blocks * taps * width, 0.0f);
   int64_t t = 0;
@@ -132,8 +132,8 @@ bool try_depthwise_channels_last(const Context& context, const std::vector<Phase
   const int64_t y_tiles = (size[1] + rows - 1) / rows, tasks = shape.batch * blocks * size[0] * y_tiles;
   const int64_t in_size = npu::dtype_size(source.dtype), out_size = context.epilogue ? 0 : npu::dtype_size(out.dtype);
   const auto run = [&](int64_t first, int64_t last) {
-    blas::Scratch window_space(sizeof(float) * planes * source_rows * source_cols * width);
-    blas::Scratch line_space(sizeof(float) * size[2] * width);
+    product::Scratch window_space(sizeof(float) * planes * source_rows * source_cols * width);
+    product::Scratch line_space(sizeof(float) * size[2] * width);
     float *window = window_space.as<float>(), *line = line_space.as<float>();
     for (int64_t task = first; task < last; ++task) {
       const int64_t y0 = task % y_tiles * rows, z = task / y_tiles % size[0],
@@ -154,7 +154,7 @@ bool try_depthwise_channels_last(const Context& context, const std::vector<Phase
             }
             const int64_t at =
                 n * source.stride[0] + c0 + sz * source.stride[2] + sy * source.stride[3] + sx * source.stride[4];
-            blas::load_line<float>(source.dtype, source.data + at * in_size, 1, count, to);
+            product::load_line<float>(source.dtype, source.data + at * in_size, 1, count, to);
             std::fill_n(to + count, width - count, 0.0f);
           }
         }
@@ -168,7 +168,7 @@ bool try_depthwise_channels_last(const Context& context, const std::vector<Phase
         }
         char* to = out.data + (n * out.stride[0] + c0 + z * out.stride[2] + (y0 + y) * out.stride[3]) * out_size;
         for (int64_t x = 0; x < size[2]; ++x) {
-          blas::store_line<float>(out.dtype, to + x * out.stride[4] * out_size, 1, count, line + x * width);
+          product::store_line<float>(out.dtype, to + x * out.stride[4] * out_size, 1, count, line + x * width);
         }
       }
     }

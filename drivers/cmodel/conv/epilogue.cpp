@@ -193,8 +193,8 @@ void Epilogue::run(const Results& at, T* acc, int64_t channel_ld, int64_t row_ld
   if constexpr (std::is_same_v<T, float>) {
     const bool few = turns_ && points < kFewPoints && at.channels > points;
     if ((channels_last_ && at.channels > 1) || few) {
-      blas::Scratch space(sizeof(float) * points * at.channels);
-      blas::micro_f32().deep(acc, channel_ld, at.channels, points, at.channels, space.as<uint32_t>());
+      product::Scratch space(sizeof(float) * points * at.channels);
+      product::micro_f32().deep(acc, channel_ld, at.channels, points, at.channels, space.as<uint32_t>());
       if (run_points(at, space.as<float>(), at.channels)) return;
     }
   }
@@ -210,9 +210,9 @@ template void Epilogue::run<uint64_t>(const Results&, uint64_t*, int64_t, int64_
 bool Epilogue::run_points(const Results& at, const float* acc, int64_t ld) const {
   if (!turns_ || !is_flat(at)) return false;
   const int64_t points = at.points(), channels = at.channels;
-  const blas::Micro& micro = blas::micro_f32();
+  const product::Micro& micro = product::micro_f32();
   std::vector<Operand> operands(operands_.size());
-  std::vector<std::optional<blas::Scratch>> turned(operands_.size());
+  std::vector<std::optional<product::Scratch>> turned(operands_.size());
   for (const Access& access : accesses_) {
     Operand& operand = operands[access.operand] = operands_[access.operand];
     if (operand.immediate) continue;

@@ -54,7 +54,7 @@ class Epilogue {
 
   std::vector<Operand> operands_, flat_operands_;
   Job job_, flat_job_;  // the latter as [n, z, channel, point]
-  std::optional<blas::Scratch> values_;
+  std::optional<product::Scratch> values_;
   std::vector<Access> accesses_;
   size_t stored_ = 2;
   int64_t width_ = 1;

@@ -17,7 +17,7 @@
 namespace cmodel::conv {
 namespace {
 
-using blas::Scratch;
+using product::Scratch;
 
 constexpr int64_t kMostGathered = 128 << 10;  // elements of the source: they stay in the second cache
 constexpr int64_t kLeastPairs = 1 << 11, kMostPoints = 256;
@@ -300,7 +300,7 @@ class Product {
         for (int64_t i = r; i < std::min(rows, r + r_block); i += kLaneRows) tile(i, k);
       }
     }
-    return !blas::kernel_set().has_nan(to, rows * width_);
+    return !product::kernel_set().has_nan(to, rows * width_);
   }
 
   void write(const Share& share) {

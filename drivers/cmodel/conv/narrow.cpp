@@ -8,7 +8,7 @@
 
 namespace cmodel::conv {
 
-using blas::Scratch;
+using product::Scratch;
 
 Pieces::Pieces(int64_t batch, int64_t depth, int64_t height, int64_t width, int64_t positions)
     : depth(depth),
@@ -34,7 +34,7 @@ Pieces::Piece Pieces::at(int64_t index) const {
 template <class T>
 Weights converted(const Shape& s, const Weights& weights, std::optional<Scratch>& space) {
   const int64_t shape[5] = {s.out_channels * s.groups, s.in_channels, s.kernel[0], s.kernel[1], s.kernel[2]};
-  if (blas::holds<T>(weights.tensor.dtype)) return weights;
+  if (product::holds<T>(weights.tensor.dtype)) return weights;
   const Tensor& from = weights.tensor;
   const int64_t size = npu::dtype_size(from.dtype);
   Weights out = weights;
@@ -54,7 +54,7 @@ Weights converted(const Shape& s, const Weights& weights, std::optional<Scratch>
       for (int64_t z = 0; z < (dense ? 1 : shape[2]); ++z) {
         for (int64_t y = 0; y < (dense ? 1 : shape[3]); ++y, to += length) {
           const int64_t at = o * from.stride[0] + c * from.stride[1] + z * from.stride[2] + y * from.stride[3];
-          blas::load_line<T>(from.dtype, from.data + at * size, from.stride[4], length, to);
+          product::load_line<T>(from.dtype, from.data + at * size, from.stride[4], length, to);
         }
       }
     }
@@ -117,7 +117,7 @@ bool try_narrow(const Context& context, const Phase& phase, const Tensor& source
   const int threads = pool_threads();
   int64_t parts = 1;  // of the result channels
   while (threads > 1 && runs * shape.groups * parts < 2 * threads && results / parts >= 64) parts *= 2;
-  const blas::Kernels<T>& kernel = blas::kernels<T>();
+  const product::Kernels<T>& kernel = product::kernels<T>();
 
   const auto run = [&](int64_t first, int64_t last) {
     Window<T> window(phase.data(), sources, pieces.rows, pieces.cols);
@@ -139,8 +139,8 @@ bool try_narrow(const Context& context, const Phase& phase, const Tensor& source
         }
         filled += p.rows * p.cols;
       }
-      blas::gemm<T>(false, false, count, filled, depth, matrix + (group * results + r0) * matrix_ld, matrix_ld, column,
-                    ld, false, acc, ld);
+      product::gemm<T>(false, false, count, filled, depth, matrix + (group * results + r0) * matrix_ld, matrix_ld,
+                       column, ld, false, acc, ld);
       filled = 0;
       for (int64_t i = start; i < end; ++i) {
         const Pieces::Piece p = pieces.at(i);

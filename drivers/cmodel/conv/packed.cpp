@@ -11,18 +11,18 @@
 namespace cmodel::conv {
 namespace {
 
-using blas::Micro;
-using blas::Scratch;
+using product::Micro;
+using product::Scratch;
 
 constexpr int64_t kMostPositions = 512, kLeastPositions = 96;  // of one block
 
 // The im2col matrix of one block: strips of positions, gathered from their segments.
 void pack_positions(const Micro& micro, const std::vector<Segment>& segments, int64_t positions, const float* window,
                     const std::vector<int64_t>& offsets, int64_t words, uint32_t* out) {
-  const Micro& plain = blas::micro_f32();
+  const Micro& plain = product::micro_f32();
   size_t s = 0;
   for (int64_t j = 0; j < positions; j += micro.cols) {
-    const int64_t end = std::min<int64_t>(j + micro.cols, positions), pitch = blas::padded_cols(micro, end - j);
+    const int64_t end = std::min<int64_t>(j + micro.cols, positions), pitch = product::padded_cols(micro, end - j);
     while (segments[s].position + segments[s].length <= j) ++s;
     for (size_t i = s; i < segments.size() && segments[i].position < end; ++i) {
       const Segment& segment = segments[i];
@@ -33,7 +33,7 @@ void pack_positions(const Micro& micro, const std::vector<Segment>& segments, in
   }
 }
 
-// As blas::multiply, of `words` words from `from` on where strips of A hold `all`.
+// As product::multiply, of `words` words from `from` on where strips of A hold `all`.
 void multiply(const Micro& micro, const uint32_t* a, int64_t strip, int64_t all, int64_t from, const uint32_t* b,
               int64_t m, int64_t n, int64_t words, float* c, int64_t ldc, bool accumulate) {
   for (int64_t j = 0; j < n; j += micro.cols) {
@@ -128,7 +128,7 @@ std::vector<size_t> runs_of(const Micro& micro, const std::vector<Area>& areas, 
       if (area.first_tap != areas[begin].first_tap || area.last_tap != areas[begin].last_tap) break;
       positions += area.piece.rows * area.piece.cols;
       if (i > begin && positions > most) break;
-      const double use = double(positions) / double(blas::padded_cols(micro, positions));
+      const double use = double(positions) / double(product::padded_cols(micro, positions));
       if (use >= best_use - 0.01) best = i + 1, best_use = std::max(use, best_use);
     }
     ends.push_back(best);
@@ -155,7 +155,7 @@ struct Set {
 
 bool try_packed(const Context& context, const std::vector<Phase>& phases, const Tensor& source, const Weights& given) {
   const Shape& shape = context.shape;
-  const Micro& micro = blas::micro_for(source.dtype, given.tensor.dtype);
+  const Micro& micro = product::micro_for(source.dtype, given.tensor.dtype);
   const int64_t taps = shape.kernel[0] * shape.kernel[1] * shape.kernel[2];
   const int64_t inputs = given.swapped ? shape.out_channels : shape.in_channels;
   const int64_t outputs = given.swapped ? shape.in_channels : shape.out_channels;
@@ -170,7 +170,7 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
     step[d] = phases[0][d].result_step;
     for (const Phase& axes : phases) most[d] = std::max(most[d], axes[d].count);
   }
-  const bool turned = single && blas::even_span(micro, outputs) > 0;
+  const bool turned = single && product::even_span(micro, outputs) > 0;
   const PackedPlan plan(micro, shape, phases, weights, turned);
   const int64_t sources = plan.sources, results = plan.results;
   const int64_t strips = (results + plan.strip - 1) / plan.strip;
@@ -192,7 +192,7 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
     for (size_t a = begin; a < ends[i]; ++a) count += areas[a].piece.rows * areas[a].piece.cols;
     together = std::max(together, int64_t(ends[i] - begin));
     widest = std::max(widest, count);
-    if (!turned) count = blas::padded_cols(micro, count);
+    if (!turned) count = product::padded_cols(micro, count);
     if (!single || sets.empty() || sets.back().positions + count > kMostPositions) sets.push_back({i, i, 0});
     sets.back().last = i + 1;
     sets.back().positions += count;
@@ -207,7 +207,7 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
   // An odd number of cache lines: rows of a tile then lie in different sets of the caches.
   const int64_t acc_ld = turned ? most_rows : (capacity + 15) / 16 / 2 * 32 + 16;
   const int64_t acc_size = turned ? most_rows * capacity : most_rows * acc_ld;
-  const auto sums_of = [&](int64_t count) { return turned ? count * acc_ld : blas::padded_cols(micro, count); };
+  const auto sums_of = [&](int64_t count) { return turned ? count * acc_ld : product::padded_cols(micro, count); };
 
   // All weights once, or each block where it is used if that is once only.
   const bool at_once = set_count > 1 || !single;
@@ -225,7 +225,8 @@ bool try_packed(const Context& context, const std::vector<Phase>& phases, const 
     for (const Part& part : plan.parts) block_words = std::max(block_words, part.block * int64_t(part.taps.size()));
     Scratch acc_space(sizeof(float) * acc_size);
     // The im2col matrix, or results as `emit` takes them.
-    Scratch column_space(sizeof(uint32_t) * (turned ? acc_size : blas::padded_cols(micro, widest) * block_words + 1));
+    Scratch column_space(sizeof(uint32_t) *
+                         (turned ? acc_size : product::padded_cols(micro, widest) * block_words + 1));
     Scratch block_space(sizeof(uint32_t) * (at_once ? 1 : most_rows * block_words));
     float* acc = acc_space.as<float>();
     uint32_t* column = column_space.as<uint32_t>();

@@ -20,7 +20,7 @@ struct Part {
 };
 
 struct PackedPlan {
-  const blas::Micro& micro;
+  const product::Micro& micro;
   Shape shape;
   int64_t sources, results, words;  // channels of a group; words that hold the sources
   bool turned;                      // weights are B and positions A, which are read in the window (conv/points.cpp)
@@ -28,13 +28,13 @@ struct PackedPlan {
   std::vector<Part> parts;
   int64_t packed = 0;  // words of all packed weights
 
-  PackedPlan(const blas::Micro& micro, const Shape& shape, const std::vector<Phase>& phases, const Weights& weights,
+  PackedPlan(const product::Micro& micro, const Shape& shape, const std::vector<Phase>& phases, const Weights& weights,
              bool turned)
       : micro(micro), shape(shape), turned(turned) {
     sources = weights.swapped ? shape.out_channels : shape.in_channels;
     results = weights.swapped ? shape.in_channels : shape.out_channels;
     words = micro.words(sources);
-    strip = turned ? blas::even_span(micro, results) : blas::even_rows(micro, results);
+    strip = turned ? product::even_span(micro, results) : product::even_rows(micro, results);
     const int64_t* stride = weights.tensor.stride;
     for (const Phase& axes : phases) {
       Part part{&axes, {}, true, 0, 0, words, 1, packed};
@@ -51,7 +51,7 @@ struct PackedPlan {
         part.last_tap = std::max(part.last_tap, part.taps[t]);
       }
       const int64_t taps = std::max<int64_t>(1, int64_t(part.taps.size()));
-      part.blocks = (words * taps + blas::kBlockWords * 5 / 4 - 1) / (blas::kBlockWords * 5 / 4);
+      part.blocks = (words * taps + product::kBlockWords * 5 / 4 - 1) / (product::kBlockWords * 5 / 4);
       part.block = (words + part.blocks - 1) / part.blocks;
       part.blocks = (words + part.block - 1) / part.block;
       packed += shape.groups * results * words * int64_t(part.taps.size());
@@ -75,7 +75,7 @@ struct Segment {
 
 // c[position][row] (+)= the product of a block of weights, each tap of which is `words` words, with what the window
 // holds; `m` rows in strips of `strip`.
-void multiply_points(const blas::Micro& micro, const uint32_t* weights, int64_t strip, int64_t taps, int64_t words,
+void multiply_points(const product::Micro& micro, const uint32_t* weights, int64_t strip, int64_t taps, int64_t words,
                      const std::vector<Segment>& segments, const uint32_t* window, const int64_t* offsets, int64_t m,
                      float* c, int64_t ldc, bool accumulate);
 // As `emit`, of results[point][channel] with points `ld` apart; overwrites `space` of as many elements.

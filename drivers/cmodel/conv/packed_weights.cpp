@@ -5,15 +5,15 @@
 namespace cmodel::conv {
 namespace {
 
-using blas::Micro;
-using blas::Scratch;
+using product::Micro;
+using product::Scratch;
 
 constexpr int64_t kWidest = 64;  // taps of a channel that are worth turning to pick some of them
 
 // Pairs of channels in one word. Rows one by one: [word of channels][tap], turned to [tap][word]; then rows together.
 void pack_strip(const PackedPlan& plan, const Part& part, const uint16_t* from, int64_t row_step, int64_t step,
                 int64_t c0, int64_t words, int64_t rows, uint32_t* space, uint32_t* to) {
-  const Micro& plain = blas::micro_f32();  // words are moved as they are
+  const Micro& plain = product::micro_f32();  // words are moved as they are
   const int64_t taps = int64_t(part.taps.size()), length = words * taps;
   uint32_t *by_channel = space, *lines = space + length;
   for (int64_t r = 0; r < rows; ++r) {
@@ -38,10 +38,10 @@ void pack_strip(const PackedPlan& plan, const Part& part, const uint16_t* from, 
 // Words that are channels: as few passes as the layout allows.
 void pack_strip(const PackedPlan&, const Part& part, const float* from, int64_t row_step, int64_t step, int64_t,
                 int64_t words, int64_t rows, uint32_t* space, uint32_t* to) {
-  const Micro& plain = blas::micro_f32();
+  const Micro& plain = product::micro_f32();
   const int64_t taps = int64_t(part.taps.size()), length = words * taps;
   if (part.dense && step == taps) {  // a row is one line of memory, [channel][tap]
-    int64_t offset[2 * blas::kBlockWords];
+    int64_t offset[2 * product::kBlockWords];
     plain.deep(from, row_step, rows, length, rows, space);
     for (int64_t k = 0; k < length; k += std::size(offset)) {
       const int64_t count = std::min<int64_t>(length - k, std::size(offset));
@@ -127,7 +127,7 @@ void pack_all_weights(const PackedPlan& plan, const Weights& weights, int64_t gr
   const float* from =
       reinterpret_cast<const float*>(weights.tensor.data) + group * weights.group_stride(plan.shape) + row * row_step;
   for (int64_t w = 0; w < plan.words; ++w) {
-    blas::micro_f32().deep(from + w * step, row_step, rows, widest, rows, turned);
+    product::micro_f32().deep(from + w * step, row_step, rows, widest, rows, turned);
     for (const Part& part : plan.parts) {
       if (part.taps.empty()) continue;
       const int64_t b = w / part.block, words = plan.block_words(part, b);

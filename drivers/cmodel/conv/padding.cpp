@@ -131,7 +131,7 @@ void leave_out_padding(const Context& context, int64_t n, int64_t channel, int64
                        int64_t rows, int64_t x0, int64_t cols, T* acc, int64_t channel_ld, int64_t row_ld) {
   const auto has_nan = [](const T* line, int64_t count) {
     if constexpr (std::is_same_v<T, float>) {
-      return blas::kernel_set().has_nan(line, count);
+      return product::kernel_set().has_nan(line, count);
     } else {
       bool any = false;
       for (int64_t i = 0; i < count; ++i) any |= line[i] != line[i];

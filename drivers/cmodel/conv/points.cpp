@@ -8,7 +8,7 @@
 
 namespace cmodel::conv {
 
-void multiply_points(const blas::Micro& micro, const uint32_t* weights, int64_t strip, int64_t taps, int64_t words,
+void multiply_points(const product::Micro& micro, const uint32_t* weights, int64_t strip, int64_t taps, int64_t words,
                      const std::vector<Segment>& segments, const uint32_t* window, const int64_t* offsets, int64_t m,
                      float* c, int64_t ldc, bool accumulate) {
   for (int64_t i = 0; i < m; i += strip) {
@@ -28,7 +28,7 @@ void multiply_points(const blas::Micro& micro, const uint32_t* weights, int64_t 
 
 void emit_points(const Context& context, const Pieces::Piece& p, int64_t channel, int64_t channels, float* results,
                  int64_t ld, float* space) {
-  const blas::Micro& plain = blas::micro_f32();
+  const product::Micro& plain = product::micro_f32();
   constexpr int64_t kTogether = 16;  // channels, each one a line in memory
   const int64_t points = p.rows * p.cols;
   const auto turn = [&](float* to, int64_t to_ld) {
@@ -38,7 +38,7 @@ void emit_points(const Context& context, const Pieces::Piece& p, int64_t channel
     }
   };
   if (context.epilogue && (points < kFewPoints || context.epilogue->channels_last()) &&
-      !blas::kernel_set().has_nan(results, (points - 1) * ld + channels) &&
+      !product::kernel_set().has_nan(results, (points - 1) * ld + channels) &&
       context.epilogue->run_points({p.n, channel, channels, p.z, p.y, p.rows, p.x, p.cols}, results, ld)) {
     return;
   }
@@ -46,15 +46,15 @@ void emit_points(const Context& context, const Pieces::Piece& p, int64_t channel
   const bool lines = out.stride[4] == 1 && (p.rows == 1 || out.stride[3] == p.cols);
   const bool last = out.stride[1] == 1;
   const bool stored = !context.job.program && (last || (lines && out.dtype == NPU_F32));
-  if (stored && !blas::kernel_set().has_nan(results, (points - 1) * ld + channels)) {  // else see conv/padding.cpp
+  if (stored && !product::kernel_set().has_nan(results, (points - 1) * ld + channels)) {  // else see conv/padding.cpp
     const int64_t size = npu::dtype_size(out.dtype);
     char* first = out.data + (p.n * out.stride[0] + channel * out.stride[1] + p.z * out.stride[2] +
                               p.y * out.stride[3] + p.x * out.stride[4]) *
                                  size;
     if (!last) return turn(reinterpret_cast<float*>(first), out.stride[1]);
     for (int64_t y = 0; y < p.rows; ++y) {
-      blas::store_block(results + y * p.cols * ld, ld, p.cols, channels, first + y * out.stride[3] * size, out.dtype,
-                        out.stride[4], int64_t(1));
+      product::store_block(results + y * p.cols * ld, ld, p.cols, channels, first + y * out.stride[3] * size, out.dtype,
+                           out.stride[4], int64_t(1));
     }
     return;
   }

@@ -122,7 +122,7 @@ bool try_pointwise_grad_weight(const Context& context, const Tensor& gradient, c
     images = 1;
   }
   const int64_t outputs = shape.out_channels, inputs = shape.in_channels;
-  const blas::Micro& micro = blas::micro_for(gradient.dtype, input.dtype);
+  const product::Micro& micro = product::micro_for(gradient.dtype, input.dtype);
   // Parts of the sum, by shape and not by threads, each over the points of some images or over some points of one.
   constexpr int64_t kCols = 256;
   const int64_t blocks = (inputs + kCols - 1) / kCols, weights = shape.groups * outputs * inputs;
@@ -132,7 +132,7 @@ bool try_pointwise_grad_weight(const Context& context, const Tensor& gradient, c
     parts *= 2;
   }
   const int64_t g_size = npu::dtype_size(gradient.dtype), i_size = npu::dtype_size(input.dtype);
-  blas::Scratch space(sizeof(float) * parts * weights);
+  product::Scratch space(sizeof(float) * parts * weights);
   float* total = space.as<float>();
   const auto run = [&](int64_t first, int64_t last) {
     for (int64_t task = first; task < last; ++task) {
@@ -144,10 +144,10 @@ bool try_pointwise_grad_weight(const Context& context, const Tensor& gradient, c
         const int64_t n = at / points, point = at % points, length = std::min(points - point, end - at);
         const int64_t g_at = n * gradient.stride[0] + group * outputs * gradient.stride[1] + point * g_point;
         const int64_t i_at = n * input.stride[0] + (group * inputs + c0) * input.stride[1] + point * i_point;
-        blas::packed_gemm(micro,
-                          {gradient.data + g_at * g_size, gradient.dtype, outputs, length, gradient.stride[1], g_point},
-                          {input.data + i_at * i_size, input.dtype, count, length, input.stride[1], i_point},
-                          at > begin, sum, inputs);
+        product::packed_gemm(
+            micro, {gradient.data + g_at * g_size, gradient.dtype, outputs, length, gradient.stride[1], g_point},
+            {input.data + i_at * i_size, input.dtype, count, length, input.stride[1], i_point}, at > begin, sum,
+            inputs);
         at += length;
       }
     }

@@ -118,7 +118,7 @@ bool Window<T>::fill_floats(const Tensor& source, int64_t n, int64_t channel, in
                             int64_t rows, int64_t x0, int64_t cols, float* out) const {
   const int64_t step = source.stride[4] * axes_[2].source_step, line_step = source.stride[3] * axes_[1].source_step;
   if (source.dtype != NPU_F32 || (step != 1 && step != 2) || (source.stride[1] == 1 && count > 1)) return false;
-  const blas::Micro& micro = blas::micro_f32();
+  const product::Micro& micro = product::micro_f32();
   const auto copy = step == 1 ? micro.wide : micro.every_second;
   const float* first = reinterpret_cast<const float*>(source.data) + n * source.stride[0] + channel * source.stride[1];
   planes(z, y0, rows, x0, cols, [&](const Plane& p) {
@@ -162,14 +162,14 @@ void Window<T>::fill(const Tensor& source, int64_t n, int64_t channel, int64_t c
         continue;
       }
       std::fill_n(to, line.begin, T(0));
-      blas::load_line<T>(source.dtype, from, step, line.end - line.begin, to + line.begin);
+      product::load_line<T>(source.dtype, from, step, line.end - line.begin, to + line.begin);
       std::fill_n(to + line.end, line.length - line.end, T(0));
     }
   });
 }
 
 template <class T>
-void Window<T>::fill_words(const blas::Micro& micro, int64_t slot, const Tensor& source, int64_t n, int64_t channel,
+void Window<T>::fill_words(const product::Micro& micro, int64_t slot, const Tensor& source, int64_t n, int64_t channel,
                            int64_t count, int64_t z, int64_t y0, int64_t rows, int64_t x0, int64_t cols)
   requires(sizeof(T) == sizeof(uint32_t))
 {
@@ -207,8 +207,8 @@ void Window<T>::fill_words(const blas::Micro& micro, int64_t slot, const Tensor&
     } else {
       for (int64_t w = 0; w < words; ++w, to += channel_size_) {
         if (micro.depth == 1) {
-          blas::load_line<float>(source.dtype, from + w * source.stride[1] * size, step, length,
-                                 reinterpret_cast<float*>(to));
+          product::load_line<float>(source.dtype, from + w * source.stride[1] * size, step, length,
+                                    reinterpret_cast<float*>(to));
           continue;
         }
         const auto* even = reinterpret_cast<const uint16_t*>(from) + 2 * w * source.stride[1];

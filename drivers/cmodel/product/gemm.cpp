@@ -11,8 +11,9 @@
 
 #include "drivers/cmodel/product/kernels.h"
 #include "drivers/cmodel/product/pack.h"
+#include "drivers/cmodel/product/tuning.h"
 
-namespace cmodel::blas {
+namespace cmodel::product {
 namespace {
 
 // cblas constants, fixed by its ABI.
@@ -94,7 +95,7 @@ void pack_strips(const T* a, int64_t row, int64_t col, int64_t rows, int64_t k, 
 template <class T>
 void own_gemm(int64_t m, int64_t n, int64_t k, const T* a, int64_t a_row, int64_t a_col, const T* b, int64_t b_row,
               int64_t b_col, bool accumulate, T* c, int64_t ldc) {
-  constexpr int64_t kRows = 96, kDepth = 256, kCols = 1024;  // a panel of A in L2, a strip of B in L1
+  constexpr int64_t kRows = kPanelRows, kDepth = kPanelDepth, kCols = kPanelCols;
   const Kernels<T>& kernel = kernels<T>();
   const int64_t strip = kernel.micro_cols;
   Scratch a_space(sizeof(T) * kRows * std::min(k, kDepth));
@@ -136,9 +137,8 @@ void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const T* a, int64_t
   }
   const int64_t a_row = ta ? 1 : lda, a_col = ta ? lda : 1;
   // Below this a call to a BLAS costs more than the product.
-  constexpr int64_t kTiny = 512;
-  if (m * n <= kTiny && m * n * k <= 8 * kTiny && (!tb || n * k <= kTiny)) {
-    T dense[kTiny];
+  if (m * n <= kTinyResults && m * n * k <= kTinyWork && (!tb || n * k <= kTinyResults)) {
+    T dense[kTinyResults];
     if (tb && n > 1) {
       for (int64_t j = 0; j < n; ++j) {
         for (int64_t p = 0; p < k; ++p) dense[p * n + j] = b[j * ldb + p];
@@ -168,4 +168,4 @@ template void gemm<uint32_t>(bool, bool, int64_t, int64_t, int64_t, const uint32
 template void gemm<uint64_t>(bool, bool, int64_t, int64_t, int64_t, const uint64_t*, int64_t, const uint64_t*, int64_t,
                              bool, uint64_t*, int64_t);
 
-}  // namespace cmodel::blas
+}  // namespace cmodel::product

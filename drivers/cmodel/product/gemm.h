@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-namespace cmodel::blas {
+namespace cmodel::product {
 
 // c[m, n] (+)= op(a)[m, k] * op(b)[k, n], row-major; op transposes where ta (tb) is set, and lda (ldb, ldc) is the
 // distance between stored rows. Without `accumulate`, c is only written. Integers wrap.
@@ -23,4 +23,4 @@ extern template void gemm<uint64_t>(bool, bool, int64_t, int64_t, int64_t, const
 // Whether OpenBLAS was found. NPU_CMODEL_BLAS=own in the environment leaves it unused, for tests and comparisons.
 bool have_openblas();
 
-}  // namespace cmodel::blas
+}  // namespace cmodel::product

@@ -5,7 +5,7 @@
 
 #include "drivers/cmodel/simd/isa_level.h"
 
-namespace cmodel::blas {
+namespace cmodel::product {
 
 constexpr int kMicroRows = 6;  // rows of a register tile; its columns are two vectors, see Kernels::micro_cols
 
@@ -93,4 +93,4 @@ inline const Kernels<uint64_t>& kernels<uint64_t>() {
   return kernel_set().u64;
 }
 
-}  // namespace cmodel::blas
+}  // namespace cmodel::product

@@ -3,7 +3,7 @@
 #include "drivers/cmodel/product/kernels.h"
 #include "drivers/cmodel/product/vector.h"
 
-namespace cmodel::blas::KERNEL_ISA {
+namespace cmodel::product::KERNEL_ISA {
 namespace {
 
 // -- conversions of 16-bit floats --
@@ -409,4 +409,4 @@ extern const KernelSet kernel_set = {
     f16_line,
 };
 
-}  // namespace cmodel::blas::KERNEL_ISA
+}  // namespace cmodel::product::KERNEL_ISA

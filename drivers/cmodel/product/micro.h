@@ -4,7 +4,7 @@
 #pragma once
 #include <cstdint>
 
-namespace cmodel::blas {
+namespace cmodel::product {
 
 struct Micro {
   int rows, cols;  // of the largest register tile
@@ -66,4 +66,4 @@ const Micro* micro_bf16();
 const Micro* micro_i16();
 const Micro* micro_i8();
 
-}  // namespace cmodel::blas
+}  // namespace cmodel::product

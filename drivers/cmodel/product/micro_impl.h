@@ -3,7 +3,7 @@
 #include "drivers/cmodel/product/micro.h"
 #include "drivers/cmodel/product/vector.h"
 
-namespace cmodel::blas::KERNEL_ISA {
+namespace cmodel::product::KERNEL_ISA {
 namespace {
 
 constexpr int L = VectorOf<float>::lanes;
@@ -167,11 +167,11 @@ void loose_rows(int64_t words, const void* a, int64_t bytes, const uint32_t* b, 
 }
 
 }  // namespace
-}  // namespace cmodel::blas::KERNEL_ISA
+}  // namespace cmodel::product::KERNEL_ISA
 
 #include "drivers/cmodel/product/points_impl.h"
 
-namespace cmodel::blas::KERNEL_ISA {
+namespace cmodel::product::KERNEL_ISA {
 namespace {
 
 // -- packing --
@@ -414,4 +414,4 @@ extern const Micro MICRO_NAME = {kRows,
                                  every_second,
                                  taps};
 
-}  // namespace cmodel::blas::KERNEL_ISA
+}  // namespace cmodel::product::KERNEL_ISA

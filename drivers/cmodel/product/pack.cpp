@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "drivers/cmodel/product/kernels.h"
+#include "drivers/cmodel/product/tuning.h"
 #include "drivers/cmodel/threads/pool.h"
 #include "support/program/program.h"
 #include "support/reference/value.h"
 
-namespace cmodel::blas {
+namespace cmodel::product {
 namespace {
 
 constexpr size_t kHugePage = size_t(2) << 20;
-constexpr size_t kKeepBytes = size_t(256) << 20;  // per thread; what is above goes back to the system
 
 struct FreeList {
   struct Buffer {
@@ -64,7 +64,7 @@ Scratch::Scratch(size_t bytes) {
 
 Scratch::~Scratch() {
   FreeList& list = free_list();
-  if (list.bytes + capacity_ > kKeepBytes || list.buffers.size() >= 16) {
+  if (list.bytes + capacity_ > kKeptBytes || list.buffers.size() >= 16) {
     std::free(data_);
     return;
   }
@@ -284,7 +284,7 @@ Dense<T> pack_dense(const Matrix& m, T* space) {
   const bool transposed = std::abs(m.row) < std::abs(m.col) && m.row != 0;
   const int64_t lines = transposed ? m.cols : m.rows, length = transposed ? m.rows : m.cols;
   const int64_t step = (transposed ? m.col : m.row) * npu::dtype_size(m.dtype), stride = transposed ? m.row : m.col;
-  const int64_t grain = std::max<int64_t>(1, 32768 / std::max<int64_t>(1, length));
+  const int64_t grain = grain_for(length, kPackElements);
   const auto copy = [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       load_line<T>(m.dtype, m.data + i * step, stride, length, space + i * length);
@@ -329,4 +329,4 @@ NPU_INSTANTIATE(uint32_t)
 NPU_INSTANTIATE(uint64_t)
 #undef NPU_INSTANTIATE
 
-}  // namespace cmodel::blas
+}  // namespace cmodel::product

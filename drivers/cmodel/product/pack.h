@@ -5,7 +5,7 @@
 
 #include "npu/program.h"
 
-namespace cmodel::blas {
+namespace cmodel::product {
 
 // A buffer from the calling thread's own list, given back at the end of the scope. Contents are undefined.
 class Scratch {
@@ -45,6 +45,24 @@ constexpr bool holds<uint64_t>(int dtype) {
   return dtype == NPU_I64 || dtype == NPU_U64;
 }
 
+// body(T{}) with the accumulator of this type, which is one of the four.
+template <class F>
+auto with_accumulator(int dtype, F&& body) {
+  switch (dtype) {
+    case NPU_F32:
+      return body(float{});
+    case NPU_F64:
+      return body(double{});
+    case NPU_I32:
+      return body(uint32_t{});
+    default:
+      return body(uint64_t{});
+  }
+}
+inline bool is_accumulator(int dtype) {
+  return dtype == NPU_F32 || dtype == NPU_F64 || dtype == NPU_I32 || dtype == NPU_I64;
+}
+
 // n elements, `stride` elements apart, converted to or from a dense line of accumulators.
 template <class T>
 void load_line(int dtype, const char* from, int64_t stride, int64_t n, T* to);
@@ -58,6 +76,7 @@ struct Matrix {
   const char* data;
   int dtype;
   int64_t rows, cols, row, col;
+  Matrix transposed() const { return {data, dtype, cols, rows, col, row}; }
 };
 
 // A matrix as gemm takes it.
@@ -78,4 +97,4 @@ Dense<T> pack_dense(const Matrix& matrix, T* space);
 template <class T>
 void store_block(const T* from, int64_t ld, int64_t rows, int64_t cols, char* to, int dtype, int64_t row, int64_t col);
 
-}  // namespace cmodel::blas
+}  // namespace cmodel::product

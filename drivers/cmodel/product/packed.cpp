@@ -6,7 +6,7 @@
 #include "drivers/cmodel/simd/isa_level.h"
 #include "support/program/program.h"
 
-namespace cmodel::blas {
+namespace cmodel::product {
 
 const Micro& micro_f32() {
 #if defined(__x86_64__)
@@ -184,4 +184,4 @@ void packed_gemm(const Micro& micro, const Matrix& a, const Matrix& b, bool accu
   }
 }
 
-}  // namespace cmodel::blas
+}  // namespace cmodel::product

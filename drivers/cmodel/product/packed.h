@@ -6,10 +6,9 @@
 
 #include "drivers/cmodel/product/micro.h"
 #include "drivers/cmodel/product/pack.h"
+#include "drivers/cmodel/product/tuning.h"
 
-namespace cmodel::blas {
-
-constexpr int64_t kBlockWords = 256;  // of k: a strip of B stays in the first-level cache, a block of A in the second
+namespace cmodel::product {
 
 // How the k of a product is cut into blocks.
 struct Depth {
@@ -60,4 +59,4 @@ void multiply(const Micro& micro, const uint32_t* a, int64_t strip, const uint32
 // c[m, n] (+)= a[m, k] * b[n, k] with both packed on the way, on the calling thread.
 void packed_gemm(const Micro& micro, const Matrix& a, const Matrix& b, bool accumulate, float* c, int64_t ldc);
 
-}  // namespace cmodel::blas
+}  // namespace cmodel::product

@@ -1,6 +1,6 @@
 // Part of product/micro_impl.h: tiles with few rows of A, which are read where they lie, and many columns of B.
 // Convolution has its images as A, so that nothing of them is packed.
-namespace cmodel::blas::KERNEL_ISA {
+namespace cmodel::product::KERNEL_ISA {
 namespace {
 
 constexpr int kSpanRows = KERNEL_BYTES == 64 ? 7 : 6, kSpanVectors = KERNEL_BYTES == 64 ? 4 : 2;
@@ -88,4 +88,4 @@ constexpr decltype(Micro::lines) kLines = lines_by<kSpanVectors>;
 #endif
 
 }  // namespace
-}  // namespace cmodel::blas::KERNEL_ISA
+}  // namespace cmodel::product::KERNEL_ISA

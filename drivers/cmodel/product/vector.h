@@ -6,7 +6,7 @@
 #include <immintrin.h>
 #endif
 
-namespace cmodel::blas::KERNEL_ISA {
+namespace cmodel::product::KERNEL_ISA {
 namespace {
 
 template <class T>
@@ -63,4 +63,4 @@ inline Vector<double> fma<double>(Vector<double> a, Vector<double> b, Vector<dou
 #endif
 
 }  // namespace
-}  // namespace cmodel::blas::KERNEL_ISA
+}  // namespace cmodel::product::KERNEL_ISA

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "drivers/cmodel/runtime/choices.h"
+#include "drivers/cmodel/choose/choice.h"
 #include "drivers/cmodel/runtime/device.h"
 #include "drivers/cmodel/runtime/stream.h"
 #include "drivers/cmodel/threads/pool.h"

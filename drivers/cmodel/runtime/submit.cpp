@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "drivers/cmodel/choose/choice.h"
 #include "drivers/cmodel/runtime/choices.h"
 #include "drivers/cmodel/runtime/device.h"
 #include "drivers/cmodel/runtime/run_job.h"

@@ -5,7 +5,7 @@
 namespace cmodel::conv::KERNEL_ISA {
 namespace {
 
-namespace v = blas::KERNEL_ISA;
+namespace v = product::KERNEL_ISA;
 using Line = v::Vector<float>;
 constexpr int L = v::VectorOf<float>::lanes;
 

@@ -12,8 +12,8 @@
 namespace cmodel::conv {
 namespace {
 
-using blas::Micro;
-using blas::Scratch;
+using product::Micro;
+using product::Scratch;
 
 constexpr int64_t kMostPoints = 128, kLeastPairs = 1 << 9;
 
@@ -61,7 +61,7 @@ bool is_channels_last(const Context& context, int64_t taps) {
 
 bool try_few_grad_weight(const Context& context, const Phase& forward, const Tensor& gradient, const Tensor& input) {
   const Shape& shape = context.shape;
-  const Micro& micro = blas::micro_f32();
+  const Micro& micro = product::micro_f32();
   const int64_t taps = shape.kernel[0] * shape.kernel[1] * shape.kernel[2];
   const int64_t outputs = shape.out_channels, inputs = shape.in_channels, depth = inputs * taps;
   const int64_t points = shape.batch * shape.out_size[0] * shape.out_size[1] * shape.out_size[2];
@@ -111,13 +111,13 @@ bool try_few_grad_weight(const Context& context, const Phase& forward, const Ten
         kernels().select(channels + (group * inputs + channel) * line_size, line.size(), sources.data() + tap * pitch,
                          pitch, lines + k * pitch);
       }
-      micro.deep(lines, pitch, cols, points, blas::padded_cols(micro, cols),
+      micro.deep(lines, pitch, cols, points, product::padded_cols(micro, cols),
                  reinterpret_cast<uint32_t*>(columns + i * strip_size));
     }
   };
   parallel_for(shape.groups * strips, std::max<int64_t>(1, (1 << 15) / strip_size), pack);
 
-  const int64_t strip = blas::even_rows(micro, outputs), row_strips = (outputs + strip - 1) / strip;
+  const int64_t strip = product::even_rows(micro, outputs), row_strips = (outputs + strip - 1) / strip;
   float* result = reinterpret_cast<float*>(context.result.data);
   const auto run = [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {

@@ -11,16 +11,16 @@
 namespace cmodel::conv {
 namespace {
 
-using blas::Micro;
-using blas::Scratch;
+using product::Micro;
+using product::Scratch;
 
 // Positions gathered for one product, some pieces of the batch with a window each.
 class Product {
  public:
   Product(const Phase& forward, const Cut& cut, const Pieces& pieces, int64_t outputs)
-      : micro_(blas::micro_f32()),
+      : micro_(product::micro_f32()),
         outputs_(outputs),
-        strip_(blas::even_span(micro_, outputs)),
+        strip_(product::even_span(micro_, outputs)),
         block_(cut.block),
         piece_(pieces.rows * pieces.cols),
         most_(std::max<int64_t>(1, cut.positions / piece_)),
@@ -93,9 +93,9 @@ class Product {
 
 bool try_lines_grad_weight(const Context& context, const Phase& forward, const Tensor& gradient, const Tensor& input) {
   const Shape& shape = context.shape;
-  const Micro& micro = blas::micro_f32();
+  const Micro& micro = product::micro_f32();
   const int64_t taps = shape.kernel[0] * shape.kernel[1] * shape.kernel[2];
-  const int64_t outputs = shape.out_channels, inputs = shape.in_channels, strip = blas::even_span(micro, outputs);
+  const int64_t outputs = shape.out_channels, inputs = shape.in_channels, strip = product::even_span(micro, outputs);
   const int64_t each = inputs * taps, weight_size = shape.groups * outputs * each;
   const int64_t all = shape.batch * shape.out_size[0] * shape.out_size[1] * shape.out_size[2];
   if (context.acc_dtype != NPU_F32 || gradient.dtype != NPU_F32 || all == 0 || strip == 0 || !micro.lines) return false;

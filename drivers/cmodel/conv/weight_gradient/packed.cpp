@@ -10,8 +10,8 @@
 namespace cmodel::conv {
 namespace {
 
-using blas::Micro;
-using blas::Scratch;
+using product::Micro;
+using product::Scratch;
 
 constexpr int64_t kSlack = 64;   // copy_rows writes that much too many at most
 constexpr int64_t kNarrow = 16;  // lines shorter than that are put together before they are packed
@@ -20,14 +20,14 @@ constexpr int64_t kNarrow = 16;  // lines shorter than that are put together bef
 class Product {
  public:
   Product(const Phase& forward, const Cut& cut, const Pieces& pieces, int64_t outputs, int64_t taps)
-      : micro_(blas::micro_f32()),
+      : micro_(product::micro_f32()),
         outputs_(outputs),
-        strip_(blas::even_rows(micro_, outputs)),
+        strip_(product::even_rows(micro_, outputs)),
         most_(std::max(cut.positions, pieces.rows * pieces.cols)),
         piece_(pieces.rows * pieces.cols),
         window_(forward.data(), cut.block, pieces.rows, pieces.cols),
         a_space_(sizeof(float) * size_t(outputs * most_ + kSlack)),
-        b_space_(sizeof(float) * size_t(blas::padded_cols(micro_, cut.block * taps) * most_ + kSlack)),
+        b_space_(sizeof(float) * size_t(product::padded_cols(micro_, cut.block * taps) * most_ + kSlack)),
         column_space_(sizeof(float) * size_t(cut.block * taps * (piece_ + kSlack))) {}
 
   bool full() const { return filled_ + piece_ > most_; }
@@ -54,10 +54,10 @@ class Product {
   // sum[outputs, depth] (+)= what was gathered.
   void multiply(int64_t depth, float* sum, int64_t ld, bool accumulate) {
     const uint32_t *a = a_space_.as<uint32_t>(), *b = b_space_.as<uint32_t>();
-    for (int64_t p = 0; p < filled_; p += blas::kBlockWords) {
-      const int64_t words = std::min(blas::kBlockWords, filled_ - p);
+    for (int64_t p = 0; p < filled_; p += product::kBlockWords) {
+      const int64_t words = std::min(product::kBlockWords, filled_ - p);
       for (int64_t j = 0; j < depth; j += micro_.cols) {
-        const int64_t cols = std::min<int64_t>(micro_.cols, depth - j), pitch = blas::padded_cols(micro_, cols);
+        const int64_t cols = std::min<int64_t>(micro_.cols, depth - j), pitch = product::padded_cols(micro_, cols);
         for (int64_t i = 0; i < outputs_; i += strip_) {
           const int64_t rows = std::min(strip_, outputs_ - i);
           micro_.tile(words, a + i * most_ + p * rows, b + j * most_ + p * pitch, sum + i * ld + j, ld, rows, cols,
@@ -77,12 +77,12 @@ class Product {
     const bool narrow = !whole && p.cols < kNarrow;
     float* column = column_space_.as<float>();
     if (narrow) {
-      const auto copy_rows = blas::kernels<float>().copy_rows;
+      const auto copy_rows = product::kernels<float>().copy_rows;
       for (int64_t t = 0; t < depth; ++t)
         copy_rows(column + t * ld, data + offsets[t], window_.pitch(), p.rows, p.cols);
     }
     for (int64_t j = 0; j < depth; j += micro_.cols) {
-      const int64_t cols = std::min<int64_t>(micro_.cols, depth - j), pitch = blas::padded_cols(micro_, cols);
+      const int64_t cols = std::min<int64_t>(micro_.cols, depth - j), pitch = product::padded_cols(micro_, cols);
       uint32_t* to = b_space_.as<uint32_t>() + j * most_ + filled_ * pitch;
       if (narrow) {
         micro_.deep(column + j * ld, ld, cols, all, pitch, to);

@@ -13,7 +13,7 @@
 namespace cmodel::conv {
 namespace {
 
-using blas::Scratch;
+using product::Scratch;
 
 constexpr int64_t kPositions = 1024, kLeastPositions = 512;  // of one product: more, and sums are read less often
 constexpr int64_t kColumnElements = 256 << 10;               // of the im2col matrix
@@ -26,14 +26,14 @@ void product(int64_t outputs, int64_t depth, int64_t positions, const E* grad, c
   if constexpr (std::is_same_v<T, float>) {
     constexpr int kType = sizeof(E) == 2 ? NPU_BF16 : NPU_F32;
     if (positions > 0) {
-      blas::packed_gemm(
-          blas::micro_for(kType, kType), {reinterpret_cast<const char*>(grad), kType, outputs, positions, ld, 1},
+      product::packed_gemm(
+          product::micro_for(kType, kType), {reinterpret_cast<const char*>(grad), kType, outputs, positions, ld, 1},
           {reinterpret_cast<const char*>(column), kType, depth, positions, ld, 1}, accumulate, sum, sum_ld);
     } else if (!accumulate) {
       for (int64_t o = 0; o < outputs; ++o) std::fill_n(sum + o * sum_ld, depth, T(0));
     }
   } else {
-    blas::gemm<T>(false, true, outputs, depth, positions, grad, ld, column, ld, accumulate, sum, sum_ld);
+    product::gemm<T>(false, true, outputs, depth, positions, grad, ld, column, ld, accumulate, sum, sum_ld);
   }
 }
 
@@ -67,9 +67,9 @@ void grad_weight_of(const Context& context, const Phase& forward, const Tensor& 
   constexpr int64_t kSlack = 64;  // copy_rows writes that much too many at most
   const auto copy_rows = [] {
     if constexpr (sizeof(E) == 2) {
-      return blas::kernel_set().copy_rows_16;
+      return product::kernel_set().copy_rows_16;
     } else {
-      return blas::kernels<E>().copy_rows;
+      return product::kernels<E>().copy_rows;
     }
   }();
   const auto run = [&](int64_t first, int64_t last) {
@@ -103,8 +103,8 @@ void grad_weight_of(const Context& context, const Phase& forward, const Tensor& 
           const bool dense = gradient.stride[3] == p.cols * gradient.stride[4];
           const int64_t lines = dense ? 1 : p.rows, length = dense ? p.rows * p.cols : p.cols;
           for (int64_t y = 0; y < lines; ++y, to += length) {
-            blas::load_line<E>(gradient.dtype, from + y * gradient.stride[3] * grad_size, gradient.stride[4], length,
-                               to);
+            product::load_line<E>(gradient.dtype, from + y * gradient.stride[3] * grad_size, gradient.stride[4], length,
+                                  to);
           }
         }
         filled += p.rows * p.cols;
@@ -147,7 +147,7 @@ void grad_weight(const Context& context, const Phase& forward, const Tensor& gra
         try_packed_grad_weight(context, forward, gradient, input)) {
       return;
     }
-    if (gradient.dtype == NPU_BF16 && input.dtype == NPU_BF16 && blas::micro_bf16()) {
+    if (gradient.dtype == NPU_BF16 && input.dtype == NPU_BF16 && product::micro_bf16()) {
       return grad_weight_of<float, uint16_t>(context, forward, gradient, input);
     }
   }
