@@ -1,5 +1,9 @@
 #include "drivers/cmodel/choose/way.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -59,11 +63,18 @@ void WayLog::add(const char* name, const char* reason) {
 
 void WayLog::write(const char* name) const {
   const std::string kind = npu::command_name(command_.kind), op = command_.label ? command_.label : kind;
-  const std::string text =
-      the_log().json ? "{\"event\": \"way\", \"command\": " + quoted(kind) + ", \"op\": " + quoted(op) +
-                           ", \"size\": " + quoted(sizes_of(command_)) + ", \"way\": " + quoted(name) +
-                           ", \"refused\": {" + refused_ + "}}\n"
-                     : "    -> way of " + kind + " " + op + " [" + sizes_of(command_) + "]: " + name + refused_ + "\n";
+  std::string text;
+  if (the_log().json) {
+    const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
+    text.append("{\"time\": ").append(std::to_string(now.count()));
+    text.append(", \"thread\": ").append(std::to_string(syscall(SYS_gettid)));
+    text.append(", \"event\": \"way\", \"command\": ").append(quoted(kind)).append(", \"op\": ").append(quoted(op));
+    text.append(", \"size\": ").append(quoted(sizes_of(command_))).append(", \"way\": ").append(quoted(name));
+    text.append(", \"refused\": {").append(refused_).append("}}\n");
+  } else {
+    text.append("    -> way of ").append(kind).append(" ").append(op).append(" [").append(sizes_of(command_));
+    text.append("]: ").append(name).append(refused_).append("\n");
+  }
   std::fwrite(text.data(), 1, text.size(), the_log().file);  // at once, so that lines of threads do not mix
   std::fflush(the_log().file);
 }

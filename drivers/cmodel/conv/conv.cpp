@@ -1,11 +1,14 @@
+// CONV: the phases of a command, which way computes them, and where sums go.
 #include "drivers/cmodel/conv/conv.h"
-
-#include "drivers/cmodel/conv/epilogue.h"
 
 #include <algorithm>
 #include <new>
 #include <string>
 #include <type_traits>
+
+#include "drivers/cmodel/conv/epilogue.h"
+#include "drivers/cmodel/conv/weight_gradient/weight_gradient.h"
+#include "drivers/cmodel/product/micro.h"
 
 namespace cmodel {
 namespace conv {
@@ -18,12 +21,12 @@ Tensor tensor_of(const Operand& operand, int spatial_rank) {
 
 namespace {
 
-// acc[channel, point] to memory where channels lie together and points are `step` elements apart.
-void store_channels_last(const float* acc, int64_t ld, int64_t channels, int64_t points, char* to, int dtype,
+// Rows of [channel][point] to memory where channels lie together and points are `step` elements apart.
+void store_channels_last(const float* sums, int64_t ld, int64_t channels, int64_t points, char* to, int dtype,
                          int64_t step) {
   const product::Micro& micro = product::micro_f32();
   if (dtype == NPU_F32) {
-    micro.deep(acc, ld, channels, points, step, reinterpret_cast<uint32_t*>(to));
+    micro.deep(sums, ld, channels, points, step, reinterpret_cast<uint32_t*>(to));
     return;
   }
   constexpr int64_t kPoints = 32, kChannels = 64;
@@ -33,7 +36,7 @@ void store_channels_last(const float* acc, int64_t ld, int64_t channels, int64_t
     const int64_t count = std::min(kPoints, points - p);
     for (int64_t c = 0; c < channels; c += kChannels) {
       const int64_t width = std::min(kChannels, channels - c);
-      micro.deep(acc + c * ld + p, ld, width, count, kChannels, block);
+      micro.deep(sums + c * ld + p, ld, width, count, kChannels, block);
       for (int64_t i = 0; i < count; ++i) {
         product::store_line<float>(dtype, to + ((p + i) * step + c) * size, 1, width,
                                    reinterpret_cast<const float*>(block) + i * kChannels);
@@ -42,56 +45,48 @@ void store_channels_last(const float* acc, int64_t ld, int64_t channels, int64_t
   }
 }
 
-}  // namespace
-
 template <class T>
-void emit(const Context& context, int64_t n, int64_t channel, int64_t channels, int64_t z, int64_t y0, int64_t rows,
-          int64_t x0, int64_t cols, T* acc, int64_t channel_ld, int64_t row_ld) {
-  if constexpr (std::is_floating_point_v<T>) {
-    leave_out_padding(context, n, channel, channels, z, y0, rows, x0, cols, acc, channel_ld, row_ld);
-  }
-  if (context.epilogue) {
-    context.epilogue->run({n, channel, channels, z, y0, rows, x0, cols}, acc, channel_ld, row_ld);
-    return;
-  }
-  const Tensor& out = context.result;
-  const int64_t size = npu::dtype_size(out.dtype);
+void store(const Tensor& out, const Results& at, const Sums<T>& sums) {
+  char* first = out.at(at, at.channel);
+  int64_t rows = at.rows, cols = at.cols, row_ld = sums.row_ld;
   if (row_ld == cols && out.stride[3] == cols * out.stride[4]) {  // whole rows: one line
-    cols *= rows;
-    row_ld = cols;
+    row_ld = cols *= rows;
     rows = 1;
   }
   const bool one_point = rows * cols == 1;  // then strides of x do not matter
-  char* first = out.data + (n * out.stride[0] + channel * out.stride[1] + z * out.stride[2] + y0 * out.stride[3] +
-                            x0 * out.stride[4]) *
-                               size;
-  if (rows == 1 && channel_ld == cols && (one_point || out.stride[1] == cols * out.stride[4])) {  // of all channels
-    product::store_line<T>(out.dtype, first, one_point ? out.stride[1] : out.stride[4], channels * cols, acc);
-    return;
+  const bool one_line =
+      rows == 1 && sums.channel_ld == cols && (one_point || out.stride[1] == cols * out.stride[4]);  // of all channels
+  if (one_line) {
+    return product::store_line<T>(out.dtype, first, one_point ? out.stride[1] : out.stride[4], at.channels * cols,
+                                  sums.data);
   }
   if constexpr (std::is_same_v<T, float>) {
-    if (out.stride[1] == 1 && channels > 1 && out.stride[4] >= channels) {
+    if (out.stride[1] == 1 && at.channels > 1 && out.stride[4] >= at.channels) {
       for (int64_t y = 0; y < rows; ++y) {
-        store_channels_last(acc + y * row_ld, channel_ld, channels, cols, first + y * out.stride[3] * size, out.dtype,
-                            out.stride[4]);
+        store_channels_last(sums.data + y * row_ld, sums.channel_ld, at.channels, cols,
+                            first + y * out.stride[3] * out.element_size(), out.dtype, out.stride[4]);
       }
       return;
     }
   }
-  for (int64_t c = 0; c < channels; ++c) {
-    product::store_block(acc + c * channel_ld, row_ld, rows, cols, first + c * out.stride[1] * size, out.dtype,
-                         out.stride[3], out.stride[4]);
+  for (int64_t c = 0; c < at.channels; ++c) {
+    product::store_block(sums.data + c * sums.channel_ld, row_ld, rows, cols,
+                         first + c * out.stride[1] * out.element_size(), out.dtype, out.stride[3], out.stride[4]);
   }
 }
 
-template void emit<float>(const Context&, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t,
-                          float*, int64_t, int64_t);
-template void emit<double>(const Context&, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t,
-                           double*, int64_t, int64_t);
-template void emit<uint32_t>(const Context&, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t,
-                             uint32_t*, int64_t, int64_t);
-template void emit<uint64_t>(const Context&, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t,
-                             uint64_t*, int64_t, int64_t);
+}  // namespace
+
+template <class T>
+void emit(const Context& context, const Results& at, const Sums<T>& sums) {
+  if constexpr (std::is_floating_point_v<T>) leave_out_padding(context, at, sums);
+  context.epilogue ? context.epilogue->run(at, sums) : store(context.result, at, sums);
+}
+
+template void emit<float>(const Context&, const Results&, const Sums<float>&);
+template void emit<double>(const Context&, const Results&, const Sums<double>&);
+template void emit<uint32_t>(const Context&, const Results&, const Sums<uint32_t>&);
+template void emit<uint64_t>(const Context&, const Results&, const Sums<uint64_t>&);
 
 namespace {
 
@@ -147,38 +142,26 @@ std::vector<Phase> grad_input_phases(const Shape& s) {
   return phases;
 }
 
-template <class T>
-void run(const Context& context) {
+constexpr const CorrelationWay* kCorrelationWays[] = {&pointwise,   &depthwise_channels_last, &lanes, &packed, &narrow,
+                                                      &window_tiles};
+constexpr const WeightGradientWay* kWeightGradientWays[] = {&depthwise_gradient, &pointwise_gradient, &few_gradient,
+                                                            &lines_gradient,     &packed_gradient,    &column_gradient};
+
+bool run(const Context& context) {
   const Shape& shape = context.shape;
-  const Operand* operands = context.job.operands;
-  const Tensor first = tensor_of(operands[0], shape.spatial_rank), second = tensor_of(operands[1], shape.spatial_rank);
-  switch (context.job.command.u.conv.mode) {
-    case NPU_CONV_FORWARD: {
-      const Weights weights{second, false};
-      const std::vector<Phase> phases{forward_phase(shape)};
-      if (try_pointwise(context, first, weights) || try_depthwise_channels_last(context, phases, first, weights) ||
-          try_lanes(context, phases, first, weights) || try_packed(context, phases, first, weights) ||
-          try_narrow<T>(context, phases[0], first, weights)) {
-        return;
-      }
-      correlate<T>(context, phases, first, weights);
-      return;
-    }
-    case NPU_CONV_GRAD_INPUT: {
-      const Weights weights{second, true};
-      if (try_pointwise(context, first, weights)) return;
-      const std::vector<Phase> phases = grad_input_phases(shape);
-      if (try_depthwise_channels_last(context, phases, first, weights)) return;
-      if (try_lanes(context, phases, first, weights) || try_packed(context, phases, first, weights)) return;
-      const bool single = phases.size() == 1 && phases[0][2].result_step == 1 && phases[0][1].result_step == 1 &&
-                          phases[0][0].result_step == 1;
-      if (single && try_narrow<T>(context, phases[0], first, weights)) return;
-      correlate<T>(context, phases, first, weights);
-      return;
-    }
-    default:
-      return grad_weight<T>(context, forward_phase(shape), first, second);
+  const npu_command& command = context.job.command;
+  const Tensor first = tensor_of(context.job.operands[0], shape.spatial_rank);
+  const Tensor second = tensor_of(context.job.operands[1], shape.spatial_rank);
+  if (command.u.conv.mode == NPU_CONV_GRAD_WEIGHT) {
+    const WeightGradient problem{context, forward_phase(shape), first, second};
+    return run_first(command, kWeightGradientWays, problem);
   }
+  const bool forward = command.u.conv.mode == NPU_CONV_FORWARD;
+  const Correlation problem{context,
+                            first,
+                            {second, !forward},
+                            forward ? std::vector<Phase>{forward_phase(shape)} : grad_input_phases(shape)};
+  return run_first(command, kCorrelationWays, problem);
 }
 
 }  // namespace
@@ -209,31 +192,18 @@ bool run_conv(const Job& given, Failure& failure) {
     failure = {NPU_ERROR_INVALID, "CONV: expected mode 0, 1 or 2, got " + std::to_string(c.mode)};
     return false;
   }
+  if (!product::is_accumulator(c.acc_dtype)) {
+    failure = {NPU_ERROR_INVALID, "CONV: expected an accumulator of f32, f64, i32 or i64, got " +
+                                      std::string(npu::dtype_name(c.acc_dtype))};
+    return false;
+  }
   const conv::Tensor result = given.program ? conv::Tensor{} : conv::tensor_of(given.operands[2], int(c.spatial_rank));
   try {
     std::optional<conv::Epilogue> epilogue;
     if (given.program) epilogue.emplace(given);
     if (epilogue && epilogue->is_behind()) return run_one_after_the_other(given, *epilogue, failure);
     const Job& job = epilogue ? epilogue->job() : given;
-    const conv::Context context{job, conv::shape_of(c), result, c.acc_dtype, epilogue ? &*epilogue : nullptr};
-    switch (c.acc_dtype) {
-      case NPU_F32:
-        conv::run<float>(context);
-        return true;
-      case NPU_F64:
-        conv::run<double>(context);
-        return true;
-      case NPU_I32:
-        conv::run<uint32_t>(context);
-        return true;
-      case NPU_I64:
-        conv::run<uint64_t>(context);
-        return true;
-      default:
-        failure = {NPU_ERROR_INVALID, "CONV: expected an accumulator of f32, f64, i32 or i64, got " +
-                                          std::string(npu::dtype_name(c.acc_dtype))};
-        return false;
-    }
+    return conv::run({job, conv::shape_of(c), result, c.acc_dtype, epilogue ? &*epilogue : nullptr});
   } catch (const std::bad_alloc&) {
     failure = {NPU_ERROR_MEMORY, "CONV: no host memory left for a converted copy of an operand"};
     return false;

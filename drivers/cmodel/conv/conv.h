@@ -10,17 +10,43 @@
 #include <optional>
 #include <vector>
 
+#include "drivers/cmodel/choose/way.h"
 #include "drivers/cmodel/job/job.h"
-#include "drivers/cmodel/product/micro.h"
 #include "drivers/cmodel/product/pack.h"
 
 namespace cmodel::conv {
+
+// A rectangle of points at one z of one image.
+struct Piece {
+  int64_t n, z, y, rows, x, cols;
+  int64_t points() const { return rows * cols; }
+};
+
+// Results of some channels at these points.
+struct Results : Piece {
+  int64_t channel, channels;
+};
+
+// Sums of results, that of channel c and point (y, x) at data[c * channel_ld + y * row_ld + x].
+template <class T>
+struct Sums {
+  T* data;
+  int64_t channel_ld, row_ld;
+};
 
 // An operand with its leading spatial dimensions filled up to three: n (or weight's out channel), channel, z, y, x.
 struct Tensor {
   char* data;
   int dtype;
   int64_t stride[5];
+
+  int64_t element_size() const { return npu::dtype_size(dtype); }
+  char* at(int64_t n, int64_t channel, int64_t z, int64_t y, int64_t x) const {
+    return data +
+           (n * stride[0] + channel * stride[1] + z * stride[2] + y * stride[3] + x * stride[4]) * element_size();
+  }
+  // The first point of a piece.
+  char* at(const Piece& p, int64_t channel) const { return at(p.n, channel, p.z, p.y, p.x); }
 };
 
 struct Tap {
@@ -32,12 +58,32 @@ struct Axis {
   int64_t result_start, result_step;
   int64_t source_size, source_step;
   std::vector<Tap> taps;
+
+  bool is_inside(int64_t q, const Tap& tap) const {
+    const int64_t at = q * source_step + tap.offset;
+    return at >= 0 && at < source_size;
+  }
 };
+
+// A phase is one correlation of the sum at the top: its z, y and x axes.
+using Phase = std::array<Axis, 3>;
+
+// body(z, y, x) for each combination of taps, in the order of the kernel.
+template <class F>
+void each_tap(const Phase& phase, F&& body) {
+  for (const Tap& z : phase[0].taps) {
+    for (const Tap& y : phase[1].taps) {
+      for (const Tap& x : phase[2].taps) body(z, y, x);
+    }
+  }
+}
 
 struct Shape {
   int spatial_rank;
   int64_t batch, groups, in_channels, out_channels;  // channels per group
   int64_t in_size[3], out_size[3], kernel[3], stride[3], padding[3], dilation[3];
+  int64_t taps() const { return kernel[0] * kernel[1] * kernel[2]; }
+  int64_t positions() const { return batch * out_size[0] * out_size[1] * out_size[2]; }
 };
 
 class Epilogue;  // conv/epilogue.h
@@ -54,130 +100,71 @@ struct Context {
 
 Tensor tensor_of(const Operand& operand, int spatial_rank);
 
-// The part of a source that one tile needs, converted, zero padded, and split by residue modulo the step, so that every
-// tap of every result is one dense shifted line: point (y, x) of the tile and tap t meet at
-//   data[offset[channel, t] + y * pitch + x].
-// Padding is a zero that is multiplied; leave_out_padding deals with the NaN of an infinite weight that meets it.
+// Stores sums of results, or runs the epilogue on them.
 template <class T>
-class Window {
- public:
-  // `channels` of the source will be read for tiles of at most rows x cols points.
-  Window(const Axis* axes, int64_t channels, int64_t rows, int64_t cols);
-  // Points [y0, y0 + rows) x [x0, x0 + cols) at z of image n, for `count` channels from `channel` on.
-  void fill(const Tensor& source, int64_t n, int64_t channel, int64_t count, int64_t z, int64_t y0, int64_t rows,
-            int64_t x0, int64_t cols);
-
-  // The same in words (product/micro.h), each of one channel in f32 or two in bf16, for `micro`; channels of the window
-  // are then words, and those of this fill begin at `slot`.
-  void fill_words(const product::Micro& micro, int64_t slot, const Tensor& source, int64_t n, int64_t channel,
-                  int64_t count, int64_t z, int64_t y0, int64_t rows, int64_t x0, int64_t cols)
-    requires(sizeof(T) == sizeof(uint32_t));
-
-  int64_t pitch() const { return pitch_; }
-  int64_t channel_size() const { return channel_size_; }
-  const T* data() { return space_.template as<T>(); }
-  // Of every (channel, z tap, y tap, x tap), in that order.
-  const std::vector<int64_t>& offsets() const { return offsets_; }
-  static int64_t elements(const Axis* axes, int64_t rows, int64_t cols);  // per channel
-  static int64_t reach(const Axis& axis) { return lane_of(axis).reach; }  // by how much a line is longer than the tile
-
- private:
-  struct Lane {                     // one axis, split by residue
-    int64_t least = 0;              // smallest tap offset
-    int64_t reach = 0;              // further points that taps need
-    std::vector<int64_t> residues;  // those that some tap uses
-  };
-  static Lane lane_of(const Axis& axis);
-  struct Line {
-    int64_t at;  // in a channel of the window
-    bool inside;
-    int64_t length, begin, end;
-    int64_t z, y, x;  // of the point at `begin`
-  };
-  struct Plane {
-    int64_t at, rows, length;    // in a channel of the window
-    int64_t row_begin, row_end;  // lines, and points of each, that lie inside
-    int64_t begin, end;
-    int64_t z, y, x;  // of its first point
-  };
-  template <class F>
-  void planes(int64_t z, int64_t y0, int64_t rows, int64_t x0, int64_t cols, F&& body) const;
-  template <class F>
-  void lines(int64_t z, int64_t y0, int64_t rows, int64_t x0, int64_t cols, F&& body) const;
-  // f32 along memory. False: it is not that, and nothing was done.
-  bool fill_floats(const Tensor& source, int64_t n, int64_t channel, int64_t count, int64_t z, int64_t y0, int64_t rows,
-                   int64_t x0, int64_t cols, float* out) const;
-
-  const Axis* axes_;
-  int64_t pitch_, plane_, channel_size_;
-  Lane y_, x_;
-  product::Scratch space_;
-  std::vector<int64_t> offsets_;
-};
-
-// Stores a tile of results, or runs the epilogue on it. Results of channel i begin at acc + i * channel_ld.
-template <class T>
-void emit(const Context& context, int64_t n, int64_t channel, int64_t channels, int64_t z, int64_t y0, int64_t rows,
-          int64_t x0, int64_t cols, T* acc, int64_t channel_ld, int64_t row_ld);
+void emit(const Context& context, const Results& at, const Sums<T>& sums);
 
 // Results that are NaN because a zero of the padding met an infinity or a NaN, once more without the padding.
 template <class T>
-void leave_out_padding(const Context& context, int64_t n, int64_t channel, int64_t channels, int64_t z, int64_t y0,
-                       int64_t rows, int64_t x0, int64_t cols, T* acc, int64_t channel_ld, int64_t row_ld);
+void leave_out_padding(const Context& context, const Results& at, const Sums<T>& sums);
 
 // Forward reads weight[result channel, source channel], the input gradient weight[source channel, result channel].
 struct Weights {
   Tensor tensor;
-  bool swapped;
-  int64_t result_stride() const { return tensor.stride[swapped ? 1 : 0]; }
-  int64_t source_stride() const { return tensor.stride[swapped ? 0 : 1]; }
+  bool transposed;
+  int64_t result_stride() const { return tensor.stride[transposed ? 1 : 0]; }
+  int64_t source_stride() const { return tensor.stride[transposed ? 0 : 1]; }
   int64_t group_stride(const Shape& shape) const { return tensor.stride[0] * shape.out_channels; }
-};
-
-// A phase is one correlation of the sum at the top: its z, y and x axes.
-using Phase = std::array<Axis, 3>;
-
-// Positions of a batch of images in pieces: whole rows of one z of one image, or a part of one row.
-struct Pieces {
-  struct Piece {
-    int64_t n, z, y, rows, x, cols;
-  };
-  int64_t depth, height, width, rows, cols, y_count, x_count, count;
-  Pieces(int64_t batch, int64_t depth, int64_t height, int64_t width, int64_t positions);  // at most that many in one
-  Piece at(int64_t index) const;
+  // Where the point of the kernel lies that these taps multiply.
+  int64_t offset(const Tap& z, const Tap& y, const Tap& x) const {
+    return z.kernel * tensor.stride[2] + y.kernel * tensor.stride[3] + x.kernel * tensor.stride[4];
+  }
 };
 
 // Weights in the accumulator's type; a dense copy in `space` where they are of another.
 template <class T>
 Weights converted(const Shape& shape, const Weights& weights, std::optional<product::Scratch>& space);
 
-template <class T>
-void correlate(const Context& context, const std::vector<Phase>& phases, const Tensor& source, const Weights& weights);
-template <class T>
-void grad_weight(const Context& context, const Phase& forward, const Tensor& gradient, const Tensor& input);
-// Products of f32 and bf16 on packed register tiles, for everything with enough channels: im2col goes straight into the
-// packed form. False: not that case, and nothing was done.
-bool try_packed(const Context& context, const std::vector<Phase>& phases, const Tensor& source, const Weights& weights);
-// Few positions in F32: weights are read, and their gradient is written, as they lie. False: not that case, and nothing
-// was done.
-bool try_lanes(const Context& context, const std::vector<Phase>& phases, const Tensor& source, const Weights& weights);
-bool try_few_grad_weight(const Context& context, const Phase& forward, const Tensor& gradient, const Tensor& input);
-// The weight gradient of f32 gradients where x, or channels, lie along memory. False: not that case, and nothing was
-// done.
-bool try_lines_grad_weight(const Context& context, const Phase& forward, const Tensor& gradient, const Tensor& input);
-bool try_packed_grad_weight(const Context& context, const Phase& forward, const Tensor& gradient, const Tensor& input);
-// Depthwise: the weight gradient, and forward and input gradient where channels are last. False: not that case, and
-// nothing was done.
-bool try_depthwise_grad_weight(const Context& context, const Phase& forward, const Tensor& gradient,
-                               const Tensor& input);
-bool try_depthwise_channels_last(const Context& context, const std::vector<Phase>& phases, const Tensor& source,
-                                 const Weights& weights);
-// Narrow images, where a window's lines would be half padding: im2col over several images and one product. False: they
-// are wide enough, and nothing was done.
-template <class T>
-bool try_narrow(const Context& context, const Phase& phase, const Tensor& source, const Weights& weights);
-// Kernel 1, stride 1, no padding: a plain product. False: it is not that case.
-bool try_pointwise(const Context& context, const Tensor& source, const Weights& weights);
-bool try_pointwise_grad_weight(const Context& context, const Tensor& gradient, const Tensor& input);
+// Positions of a batch of images in pieces: whole rows of one z of one image, or a part of one row.
+struct Pieces {
+  int64_t depth, height, width, positions, rows, cols, y_count, x_count, count;
+  // At most so many positions in one.
+  Pieces(int64_t batch, int64_t depth, int64_t height, int64_t width, int64_t positions);
+  Piece at(int64_t index) const;
+};
+
+// Forward or input gradient, as every way to compute it gets it.
+struct Correlation {
+  const Context& context;
+  Tensor source;
+  Weights weights;
+  std::vector<Phase> phases;
+  const Shape& shape = context.shape;
+  int64_t taps = shape.taps();
+  int64_t sources = weights.transposed ? shape.out_channels : shape.in_channels;  // channels of a group
+  int64_t results = weights.transposed ? shape.in_channels : shape.out_channels;
+  const int64_t* source_size = weights.transposed ? shape.out_size : shape.in_size;
+  const int64_t* size = weights.transposed ? shape.in_size : shape.out_size;
+
+  // One phase, which computes every result.
+  bool is_whole() const {
+    const Phase& first = phases[0];
+    return phases.size() == 1 && first[0].result_step == 1 && first[1].result_step == 1 && first[2].result_step == 1;
+  }
+};
+
+using CorrelationWay = Way<const Correlation>;
+// A kernel of one point with stride 1: a plain product (pointwise.cpp).
+extern const CorrelationWay pointwise;
+// One channel on either side of each group, channels last (depthwise.cpp).
+extern const CorrelationWay depthwise_channels_last;
+// Few positions in F32: weights are read as they lie (lanes.cpp).
+extern const CorrelationWay lanes;
+// Sums in F32 with enough channels, on packed register tiles: im2col goes straight into the packed form (packed.cpp).
+extern const CorrelationWay packed;
+// Narrow images, where a window's lines would be half padding: im2col over several images and one product (narrow.cpp).
+extern const CorrelationWay narrow;
+// Everything: register tiles of results straight from a window of the source (window_tiles.cpp).
+extern const CorrelationWay window_tiles;
 
 }  // namespace cmodel::conv

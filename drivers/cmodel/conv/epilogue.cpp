@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "drivers/cmodel/conv/tuning.h"
 #include "drivers/cmodel/engine/one_instruction.h"
 #include "drivers/cmodel/interpreter/interpreter.h"
 #include "drivers/cmodel/plan/channels.h"
@@ -53,11 +54,11 @@ Epilogue::Epilogue(const Job& given) : job_(given) {
     accesses_.push_back({op.imm, loaded, stored, s[0], s[1], z, x});
     if (spatial > 1 && command.size[command.rank - 2] > 1 && s[command.rank - 2] != x * width_) flat_ = false;
   }
-  channels_last_ = turns_ = flat_;
+  channels_last_ = transposes_ = flat_;
   for (const Access& access : accesses_) {
     const bool along = access.channel == 0 || access.channel == 1;
     channels_last_ &= along;
-    turns_ &= along || (operands_[access.operand].dtype == NPU_F32 && access.point == 1);
+    transposes_ &= along || (operands_[access.operand].dtype == NPU_F32 && access.point == 1);
   }
   flat_operands_ = operands_;
   for (const Access& access : accesses_) {
@@ -76,13 +77,12 @@ Epilogue::Epilogue(const Job& given) : job_(given) {
 // All of an image is one line in every operand, the only store is of F32, and nothing that is loaded lies where it
 // goes.
 bool Epilogue::may_run_behind() const {
-  constexpr int64_t kNearResults = 1 << 18;  // they are still in the second cache then
   const npu_conv& u = job_.command.u.conv;
   const int64_t* size = flat_job_.command.size;
   int64_t taps = 1;
   for (uint32_t d = 0; d < u.spatial_rank; ++d) taps *= u.kernel[d];
   if (!flat_ || size[1] != 1 || u.acc_dtype != NPU_F32 || taps == 1) return false;
-  if (size[0] * size[2] * size[3] > kNearResults && size[3] >= kFewPoints) return false;
+  if (size[0] * size[2] * size[3] > kNearResults && size[3] >= kFewRowPoints) return false;
   const auto range = [&](const Access& access) {
     const Operand& o = operands_[access.operand];
     const int64_t images = (size[0] - 1) * access.n, image = access.point ? size[2] * size[3] : 1,
@@ -131,7 +131,6 @@ void Epilogue::run_behind() const {
 
 void Epilogue::compute_channels(const Job& given) {
   const npu_command& command = given.command;
-  constexpr int64_t kFewResults = 8192;  // a command of its own, even a small one, takes longer
   int64_t results = 1;
   for (int d = 0; d < command.rank; ++d) results *= command.size[d];
   if (results < kFewResults) return;
@@ -173,8 +172,9 @@ char* Epilogue::Access::at(const Operand& o, const Results& r, int64_t width) co
 }
 
 template <class T>
-void Epilogue::run(const Results& at, T* acc, int64_t channel_ld, int64_t row_ld) const {
+void Epilogue::run(const Results& at, const Sums<T>& sums) const {
   const int acc_dtype = job_.command.u.conv.acc_dtype;
+  const auto& [acc, channel_ld, row_ld] = sums;
   if (!is_flat(at)) {
     if (job_.command.rank == 3)
       return run_epilogue(job_, &at.n, at.channel, at.channels, at.x, at.cols, acc, channel_ld, acc_dtype);
@@ -191,7 +191,7 @@ void Epilogue::run(const Results& at, T* acc, int64_t channel_ld, int64_t row_ld
         std::memmove(acc + c * channel_ld + y * at.cols, acc + c * channel_ld + y * row_ld, sizeof(T) * at.cols);
   }
   if constexpr (std::is_same_v<T, float>) {
-    const bool few = turns_ && points < kFewPoints && at.channels > points;
+    const bool few = transposes_ && points < kFewRowPoints && at.channels > points;
     if ((channels_last_ && at.channels > 1) || few) {
       product::Scratch space(sizeof(float) * points * at.channels);
       product::micro_f32().deep(acc, channel_ld, at.channels, points, at.channels, space.as<uint32_t>());
@@ -202,17 +202,17 @@ void Epilogue::run(const Results& at, T* acc, int64_t channel_ld, int64_t row_ld
   run_epilogue(flat_job_, outer, at.channel, at.channels, at.y * width_ + at.x, points, acc, channel_ld, acc_dtype);
 }
 
-template void Epilogue::run<float>(const Results&, float*, int64_t, int64_t) const;
-template void Epilogue::run<double>(const Results&, double*, int64_t, int64_t) const;
-template void Epilogue::run<uint32_t>(const Results&, uint32_t*, int64_t, int64_t) const;
-template void Epilogue::run<uint64_t>(const Results&, uint64_t*, int64_t, int64_t) const;
+template void Epilogue::run<float>(const Results&, const Sums<float>&) const;
+template void Epilogue::run<double>(const Results&, const Sums<double>&) const;
+template void Epilogue::run<uint32_t>(const Results&, const Sums<uint32_t>&) const;
+template void Epilogue::run<uint64_t>(const Results&, const Sums<uint64_t>&) const;
 
-bool Epilogue::run_points(const Results& at, const float* acc, int64_t ld) const {
-  if (!turns_ || !is_flat(at)) return false;
+bool Epilogue::run_points(const Results& at, const float* sums, int64_t ld) const {
+  if (!transposes_ || !is_flat(at)) return false;
   const int64_t points = at.points(), channels = at.channels;
   const product::Micro& micro = product::micro_f32();
   std::vector<Operand> operands(operands_.size());
-  std::vector<std::optional<product::Scratch>> turned(operands_.size());
+  std::vector<std::optional<product::Scratch>> transposed(operands_.size());
   for (const Access& access : accesses_) {
     Operand& operand = operands[access.operand] = operands_[access.operand];
     if (operand.immediate) continue;
@@ -220,7 +220,7 @@ bool Epilogue::run_points(const Results& at, const float* acc, int64_t ld) const
     operand.stride[0] = access.point;
     operand.stride[1] = access.channel;
     if (access.channel == 0 || access.channel == 1) continue;
-    uint32_t* space = turned[access.operand].emplace(sizeof(float) * points * channels).as<uint32_t>();
+    uint32_t* space = transposed[access.operand].emplace(sizeof(float) * points * channels).as<uint32_t>();
     if (access.loaded) micro.deep(operand.ptr, access.channel, channels, points, channels, space);
     operand.ptr = operand.begin = reinterpret_cast<char*>(space);  // what masked accesses stay in
     operand.end = operand.begin + sizeof(float) * points * channels;
@@ -233,14 +233,14 @@ bool Epilogue::run_points(const Results& at, const float* acc, int64_t ld) const
   job.command.rank = 2;
   job.command.size[0] = points;
   job.command.size[1] = channels;
-  run_epilogue(job, nullptr, 0, points, 0, channels, acc, ld, NPU_F32);
-  constexpr int64_t kTogether = 16;  // channels, each one a line in memory
+  run_epilogue(job, nullptr, 0, points, 0, channels, sums, ld, NPU_F32);
   for (const Access& access : accesses_) {
-    if (!access.stored || !turned[access.operand]) continue;
+    if (!access.stored || !transposed[access.operand]) continue;
     char* to = access.at(operands_[access.operand], at, width_);
-    for (int64_t c = 0; c < channels; c += kTogether) {
-      micro.deep(turned[access.operand]->as<float>() + c, channels, points, std::min(kTogether, channels - c),
-                 access.channel, reinterpret_cast<uint32_t*>(to) + c * access.channel);
+    for (int64_t c = 0; c < channels; c += kChannelsTogether) {
+      micro.deep(transposed[access.operand]->as<float>() + c, channels, points,
+                 std::min(kChannelsTogether, channels - c), access.channel,
+                 reinterpret_cast<uint32_t*>(to) + c * access.channel);
     }
   }
   return true;

@@ -6,18 +6,9 @@
 #include <optional>
 #include <vector>
 
-#include "drivers/cmodel/job/job.h"
-#include "drivers/cmodel/product/pack.h"
+#include "drivers/cmodel/conv/conv.h"
 
 namespace cmodel::conv {
-
-constexpr int64_t kFewPoints = 96;  // of a tile: then rows are of channels
-
-// Results of `channels` channels at a rectangle of points.
-struct Results {
-  int64_t n, channel, channels, z, y, rows, x, cols;
-  int64_t points() const { return rows * cols; }
-};
 
 class Epilogue {
  public:
@@ -34,11 +25,10 @@ class Epilogue {
   bool is_behind() const { return behind_; }
   void run_behind() const;
 
-  // acc[channel][y][x].
   template <class T>
-  void run(const Results& at, T* acc, int64_t channel_ld, int64_t row_ld) const;
-  // acc[point][channel] in F32, `ld` apart. False: only by `run`, and nothing was done.
-  bool run_points(const Results& at, const float* acc, int64_t ld) const;
+  void run(const Results& at, const Sums<T>& sums) const;
+  // Of sums[point][channel] in F32, `ld` apart. False: only by `run`, and nothing was done.
+  bool run_points(const Results& at, const float* sums, int64_t ld) const;
 
  private:
   // An operand of the program, seen as [n, z, channel, point].
@@ -59,7 +49,8 @@ class Epilogue {
   size_t stored_ = 2;
   int64_t width_ = 1;
   bool flat_ = false;  // y and x are one dimension in every operand, and no coordinate is asked for
-  bool channels_last_ = false, turns_ = false, behind_ = false;
+  bool channels_last_ = false, behind_ = false;
+  bool transposes_ = false;  // the program may run on [point][channel]
 };
 
 }  // namespace cmodel::conv

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "drivers/cmodel/conv/conv.h"
-#include "drivers/cmodel/conv/line.h"
+#include "drivers/cmodel/conv/flat_channel.h"
+#include "drivers/cmodel/conv/tuning.h"
 #include "drivers/cmodel/product/kernels.h"
 #include "drivers/cmodel/threads/pool.h"
 
@@ -18,14 +18,6 @@ namespace cmodel::conv {
 namespace {
 
 using product::Scratch;
-
-constexpr int64_t kMostGathered = 128 << 10;  // elements of the source: they stay in the second cache
-constexpr int64_t kLeastPairs = 1 << 11, kMostPoints = 256;
-
-bool is_inside(const Axis& axis, int64_t q, const Tap& tap) {
-  const int64_t at = q * axis.source_step + tap.offset;
-  return at >= 0 && at < axis.source_size;
-}
 
 // Products of a pair of channels and an image.
 int64_t terms_of(const std::vector<Phase>& phases) {
@@ -35,7 +27,7 @@ int64_t terms_of(const std::vector<Phase>& phases) {
     for (const Axis& axis : axes) {
       int64_t along = 0;
       for (int64_t q = 0; q < axis.count; ++q) {
-        for (const Tap& tap : axis.taps) along += is_inside(axis, q, tap);
+        for (const Tap& tap : axis.taps) along += axis.is_inside(q, tap);
       }
       terms *= along;
     }
@@ -52,16 +44,17 @@ struct Lane {
 };
 
 // Lanes of one vector take as many steps as the one with the most: those alike come together.
-std::vector<Lane> lanes_of(const Shape& shape, const std::vector<Phase>& phases, const int64_t* size,
-                           const Tensor& source) {
+std::vector<Lane> lanes_of(const Correlation& c, const Tensor& source) {
+  const Shape& shape = c.shape;
+  const int64_t* size = c.size;
   std::vector<Lane> first_image;
   first_image.reserve(size_t(size[0] * size[1] * size[2]));
-  for (const Phase& axes : phases) {
+  for (const Phase& axes : c.phases) {
     const auto result = [&](int d, int64_t q) { return axes[d].result_start + q * axes[d].result_step; };
     const auto step = [&](int d, int64_t q) { return q * axes[d].source_step * source.stride[2 + d]; };
-    const auto each_tap = [&](int d, int64_t q, auto&& body) {
+    const auto taps_inside = [&](int d, int64_t q, auto&& body) {
       for (const Tap& tap : axes[d].taps) {
-        if (is_inside(axes[d], q, tap)) body(tap.kernel);
+        if (axes[d].is_inside(q, tap)) body(tap.kernel);
       }
     };
     const int64_t points = axes[0].count * axes[1].count * axes[2].count;
@@ -69,9 +62,9 @@ std::vector<Lane> lanes_of(const Shape& shape, const std::vector<Phase>& phases,
       const int64_t z = i / (axes[1].count * axes[2].count), y = i / axes[2].count % axes[1].count,
                     x = i % axes[2].count;
       Lane lane{result(0, z), result(1, y) * size[2] + result(2, x), step(0, z) + step(1, y) + step(2, x), 0, 0};
-      each_tap(0, z, [&](int64_t a) {
-        each_tap(1, y, [&](int64_t b) {
-          each_tap(2, x, [&](int64_t c) { lane.taps |= 1u << ((a * shape.kernel[1] + b) * shape.kernel[2] + c); });
+      taps_inside(0, z, [&](int64_t a) {
+        taps_inside(1, y, [&](int64_t b) {
+          taps_inside(2, x, [&](int64_t k) { lane.taps |= 1u << ((a * shape.kernel[1] + b) * shape.kernel[2] + k); });
         });
       });
       lane.tap_count = std::popcount(lane.taps);
@@ -92,17 +85,13 @@ std::vector<Lane> lanes_of(const Shape& shape, const std::vector<Phase>& phases,
 }
 
 // Offsets of taps in the source. A tap is in one phase only, along each axis.
-std::array<int64_t, kLaneTaps> tap_offsets(const Shape& shape, const std::vector<Phase>& phases, const Tensor& source) {
+std::array<int64_t, kLaneTaps> tap_offsets(const Correlation& c, const Tensor& source) {
   std::array<int64_t, kLaneTaps> offsets{};
-  for (const Phase& axes : phases) {
-    for (const Tap& z : axes[0].taps) {
-      for (const Tap& y : axes[1].taps) {
-        for (const Tap& x : axes[2].taps) {
-          offsets[size_t((z.kernel * shape.kernel[1] + y.kernel) * shape.kernel[2] + x.kernel)] =
-              z.offset * source.stride[2] + y.offset * source.stride[3] + x.offset * source.stride[4];
-        }
-      }
-    }
+  for (const Phase& axes : c.phases) {
+    each_tap(axes, [&](const Tap& z, const Tap& y, const Tap& x) {
+      offsets[size_t((z.kernel * c.shape.kernel[1] + y.kernel) * c.shape.kernel[2] + x.kernel)] =
+          z.offset * source.stride[2] + y.offset * source.stride[3] + x.offset * source.stride[4];
+    });
   }
   return offsets;
 }
@@ -124,8 +113,6 @@ class Steps {
   }
 
  private:
-  static constexpr double kShuffle = 1.4;  // a step with a tap of its own in each lane
-
   void add(const Lane* lanes, size_t length, const std::array<int64_t, kLaneTaps>& tap_offset) {
     // Taps of most lanes have a step each, in which the other lanes rest; lanes choose among the others.
     std::array<int, kLaneTaps> by_use{}, use{};
@@ -136,7 +123,7 @@ class Steps {
     std::sort(by_use.begin(), by_use.end(),
               [&](int a, int b) { return std::pair(-use[a], a) < std::pair(-use[b], b); });
     uint32_t same = 0, best = 0;
-    double least = kShuffle * lanes[0].tap_count;
+    double least = kShuffleCycles * lanes[0].tap_count;
     int64_t steps = lanes[0].tap_count;
     for (int i = 0; i < kLaneTaps && use[by_use[i]] > 0; ++i) {
       same |= 1u << by_use[i];
@@ -144,7 +131,7 @@ class Steps {
       for (size_t l = 0; l < length; ++l) {
         if (l == 0 || lanes[l].taps != lanes[l - 1].taps) own = std::max(own, std::popcount(lanes[l].taps & ~same));
       }
-      const double now = i + 1 + kShuffle * own;
+      const double now = i + 1 + kShuffleCycles * own;
       if (now <= least) least = now, best = same, steps = i + 1 + own;
     }
     cost += least;
@@ -184,57 +171,59 @@ bool has_dense_taps(const Shape& shape, const Tensor& weight) {
   return true;
 }
 
-struct Problem {
-  const Context& context;
-  const Tensor& source;
-  const Weights& weights;
-  const Shape& shape = context.shape;
-  int64_t taps = shape.kernel[0] * shape.kernel[1] * shape.kernel[2];
-  int64_t sources = weights.swapped ? shape.out_channels : shape.in_channels;  // channels
-  int64_t results = weights.swapped ? shape.in_channels : shape.out_channels;
-  const int64_t* source_size = weights.swapped ? shape.out_size : shape.in_size;
-  const int64_t* size = weights.swapped ? shape.in_size : shape.out_size;
-  int64_t plane = size[1] * size[2];
-  int64_t points = shape.batch * size[0] * plane;
+int64_t points_of(const Correlation& c) {
+  return c.shape.batch * c.size[0] * c.size[1] * c.size[2];
+}
 
-  bool fits() const {
-    return kernels().lane_taps && taps <= kLaneTaps && context.acc_dtype == NPU_F32 && source.dtype == NPU_F32 &&
-           weights.tensor.dtype == NPU_F32 && has_dense_taps(shape, weights.tensor) &&
-           sources * results >= kLeastPairs && points <= kMostPoints;
-  }
+// Is a pair of channels, which takes `cycles` here and reads `gathered` elements, dearer with packed weights?
+bool is_worthwhile(const Correlation& c, double cycles, double gathered) {
+  const double points = double(points_of(c)), phases = double(c.phases.size());
+  const double here = cycles + kGatherCycles * gathered / double(c.results) + kStoreCycles * points / double(c.sources);
+  const double packed = double(c.taps) * (1 + points / (kLanes * phases));
+  return here < packed * (c.phases.size() > 1 ? kLaneGainOfPhases : kLaneGain);
+}
 
-  // Is a pair of channels, which takes `cost` cycles here and reads `gathered` elements, dearer with packed weights?
-  bool is_worthwhile(double cost, double gathered, size_t phases) const {
-    const double here = cost + 1.2 * gathered / double(results) + 2.0 * double(points) / double(sources);
-    const double packed = double(taps) * (1 + double(points) / double(kLanes * int64_t(phases)));
-    return here < packed * (phases > 1 ? 1.4 : 0.85);
+const char* refuses(const Correlation& c) {
+  if (!kernels().lane_taps) return "this processor's lanes have no taps of their own";
+  if (c.taps > kLaneTaps) return "the kernel has many points";
+  if (c.context.acc_dtype != NPU_F32 || c.source.dtype != NPU_F32 || c.weights.tensor.dtype != NPU_F32) {
+    return "not all is f32";
   }
-};
+  const int64_t points = points_of(c);
+  if (points > kLanePoints) return "there are many positions";
+  if (c.sources * c.results < kLanePairs) return "there are few channels";
+  if (!has_dense_taps(c.shape, c.weights.tensor)) return "taps of a channel lie apart";
+  // At best, which is known at once.
+  const int64_t width = (points + kLanes - 1) / kLanes * kLanes;
+  const double terms = double(c.shape.batch * terms_of(c.phases) * width) / double(points);
+  if (double(c.sources) * terms > kLaneGathered) return "what lanes read is too large for the cache";
+  return is_worthwhile(c, kBestStepCycles * terms / kLanes, terms) ? nullptr : "packed tiles are faster";
+}
 
 class Product {
  public:
-  Product(const Problem& problem, const Line& line, const std::vector<Lane>& lanes, const Steps& steps)
-      : problem_(problem),
-        line_(line),
+  Product(const Correlation& c, const FlatChannel& flat, const std::vector<Lane>& lanes, const Steps& steps)
+      : c_(c),
+        flat_(flat),
         lanes_(lanes),
         steps_(steps),
         pitch_(steps.count * kLanes),
         width_(int64_t(steps.vectors.size()) * kLanes),
-        gathered_(sizeof(float) * size_t(groups() * problem.sources * pitch_)),
-        sums_(sizeof(float) * size_t(groups() * problem.results * width_)) {
+        gathered_(sizeof(float) * size_t(groups() * c.sources * pitch_)),
+        sums_(sizeof(float) * size_t(groups() * c.results * width_)) {
     const int threads = pool_threads();
-    while (threads > 1 && groups() * shares_ < 2 * threads && problem.results / shares_ >= 4 * kLaneRows) shares_ *= 2;
+    if (threads > 1) shares_ = parts_for(groups(), 2 * threads, c.results, 4 * kLaneRows);
   }
 
   // False: a sum is not a number, perhaps that of a lane that rested, by an infinite weight. Nothing was stored.
   bool run() {
     gather();
     std::atomic<bool> has_nan{false};
-    each_share(problem_.sources * pitch_, [&](const Share& share) {
+    each_share(c_.sources * pitch_, [&](const Share& share) {
       if (!multiply(share)) has_nan = true;
     });
     if (has_nan) return false;
-    each_share(16 * problem_.points, [&](const Share& share) { write(share); });
+    each_share(16 * points_of(c_), [&](const Share& share) { write(share); });
     return true;
   }
 
@@ -243,31 +232,28 @@ class Product {
     int64_t group, begin, rows;  // results
   };
 
-  int64_t groups() const { return problem_.shape.groups; }
-  float* sums(const Share& share) {
-    return sums_.as<float>() + (share.group * problem_.results + share.begin) * width_;
-  }
+  int64_t groups() const { return c_.shape.groups; }
+  float* sums(const Share& share) { return sums_.as<float>() + (share.group * c_.results + share.begin) * width_; }
 
   template <class F>
   void each_share(int64_t work, F body) {
-    const int64_t results = problem_.results;
-    const int64_t least = std::max<int64_t>(1, (1 << 17) / (work * results / shares_ + 1));
-    parallel_for(groups() * shares_, least, [&](int64_t first, int64_t last) {
-      for (int64_t task = first; task < last; ++task) {
-        const int64_t part = task % shares_, begin = results * part / shares_;
-        body(Share{task / shares_, begin, results * (part + 1) / shares_ - begin});
-      }
-    });
+    const int64_t results = c_.results;
+    parallel_for(groups() * shares_, grain_for(work * results / shares_ + 1, kTaskWork),
+                 [&](int64_t first, int64_t last) {
+                   for (int64_t task = first; task < last; ++task) {
+                     const int64_t part = task % shares_, begin = results * part / shares_;
+                     body(Share{task / shares_, begin, results * (part + 1) / shares_ - begin});
+                   }
+                 });
   }
 
   void gather() {
-    const Tensor& source = problem_.source;
-    const int64_t least = std::max<int64_t>(1, (1 << 14) / (pitch_ + 1));
-    parallel_for(groups() * problem_.sources, least, [&](int64_t first, int64_t last) {
-      Scratch space(sizeof(float) * line_.space());
+    const Tensor& source = c_.source;
+    parallel_for(groups() * c_.sources, grain_for(pitch_ + 1, kLineElements), [&](int64_t first, int64_t last) {
+      Scratch space(sizeof(float) * flat_.space());
       for (int64_t c = first; c < last; ++c) {
-        line_.read(reinterpret_cast<const float*>(source.data) + c * source.stride[1], space.as<float>());
-        kernels().select(space.as<float>(), line_.size(), steps_.sources.data(), pitch_,
+        flat_.read(reinterpret_cast<const float*>(source.data) + c * source.stride[1], space.as<float>());
+        kernels().select(space.as<float>(), flat_.size(), steps_.sources.data(), pitch_,
                          gathered_.as<float>() + c * pitch_);
       }
     });
@@ -275,23 +261,23 @@ class Product {
 
   // False: a sum is not a number.
   bool multiply(const Share& share) {
-    const Weights& weights = problem_.weights;
-    const int64_t sources = problem_.sources, rows = share.rows;
+    const Weights& weights = c_.weights;
+    const int64_t sources = c_.sources, rows = share.rows;
     const int64_t row_step = weights.result_stride(), k_step = weights.source_stride();
     const float* weight = reinterpret_cast<const float*>(weights.tensor.data) +
-                          share.group * weights.group_stride(problem_.shape) + share.begin * row_step;
+                          share.group * weights.group_stride(c_.shape) + share.begin * row_step;
     const float* from = gathered_.as<float>() + share.group * sources * pitch_;
     float* to = sums(share);
     // A few lines of memory at a time: those of some results from end to end, or of some sources for all results.
     const bool by_rows = row_step >= k_step;
-    const int64_t block = by_rows ? std::clamp<int64_t>((4 << 10) / (pitch_ + 1), 8, 64) : (problem_.taps < 4 ? 64 : 8);
+    const int64_t block = by_rows ? std::clamp<int64_t>((4 << 10) / (pitch_ + 1), 8, 64) : (c_.taps < 4 ? 64 : 8);
     const auto tile = [&](int64_t r, int64_t k) {
       const int64_t height = std::min<int64_t>(kLaneRows, rows - r), count = std::min(block, sources - k);
       for (size_t v = 0; v < steps_.vectors.size(); ++v) {
         if (k > 0 && steps_.vectors[v].count == 0) break;  // nor has any behind it
-        kernels().lane_taps(steps_.vectors[v], count, weight + r * row_step + k * k_step, row_step, k_step,
-                            problem_.taps, from + k * pitch_ + steps_.first[v] * kLanes, pitch_,
-                            to + r * width_ + int64_t(v) * kLanes, width_, height, k > 0);
+        kernels().lane_taps(steps_.vectors[v], count, weight + r * row_step + k * k_step, row_step, k_step, c_.taps,
+                            from + k * pitch_ + steps_.first[v] * kLanes, pitch_, to + r * width_ + int64_t(v) * kLanes,
+                            width_, height, k > 0);
       }
     };
     const int64_t r_block = by_rows ? kLaneRows : rows;
@@ -304,24 +290,24 @@ class Product {
   }
 
   void write(const Share& share) {
-    const int64_t rows = share.rows, plane = problem_.plane;
-    const int64_t* size = problem_.size;
+    const int64_t rows = share.rows, plane = c_.size[1] * c_.size[2];
+    const int64_t* size = c_.size;
     const float* from = sums(share);
-    Scratch space(sizeof(float) * size_t(rows * problem_.points));
+    Scratch space(sizeof(float) * size_t(rows * points_of(c_)));
     float* out = space.as<float>();  // [n][z][channel][y][x]
     std::vector<int64_t> place(lanes_.size());
     for (size_t l = 0; l < lanes_.size(); ++l) place[l] = lanes_[l].plane * rows * plane + lanes_[l].point;
     for (int64_t r = 0; r < rows; ++r, from += width_) {
       for (size_t l = 0; l < lanes_.size(); ++l) out[place[l] + r * plane] = from[l];
     }
-    for (int64_t i = 0; i < problem_.shape.batch * size[0]; ++i, out += rows * plane) {
-      emit(problem_.context, i / size[0], share.group * problem_.results + share.begin, rows, i % size[0], 0, size[1],
-           0, size[2], out, plane, size[2]);
+    for (int64_t i = 0; i < c_.shape.batch * size[0]; ++i, out += rows * plane) {
+      const Piece image{i / size[0], i % size[0], 0, size[1], 0, size[2]};
+      emit(c_.context, {image, share.group * c_.results + share.begin, rows}, Sums<float>{out, plane, size[2]});
     }
   }
 
-  const Problem& problem_;
-  const Line& line_;
+  const Correlation& c_;
+  const FlatChannel& flat_;
   const std::vector<Lane>& lanes_;
   const Steps& steps_;
   int64_t pitch_, width_;  // of a source channel, of a result
@@ -329,24 +315,16 @@ class Product {
   int64_t shares_ = 1;  // of the results of a group
 };
 
+const char* run(const Correlation& c) {
+  const FlatChannel flat(c.shape.batch, c.source_size, c.source);
+  const std::vector<Lane> lanes = lanes_of(c, flat.dense());
+  const Steps steps(lanes, tap_offsets(c, flat.dense()));
+  if (!is_worthwhile(c, steps.cost, double(steps.count * kLanes))) return "lanes rest in too many steps";
+  return Product(c, flat, lanes, steps).run() ? nullptr : "a sum is not a number";
+}
+
 }  // namespace
 
-bool try_lanes(const Context& context, const std::vector<Phase>& phases, const Tensor& source, const Weights& weights) {
-  const Problem problem{context, source, weights};
-  if (!problem.fits()) return false;
-  // At best, which is known at once, and as it is.
-  const Shape& shape = context.shape;
-  const int64_t width = (problem.points + kLanes - 1) / kLanes * kLanes;
-  const double terms = double(shape.batch * terms_of(phases) * width) / double(problem.points);
-  if (double(problem.sources) * terms > kMostGathered ||
-      !problem.is_worthwhile(1.1 * terms / kLanes, terms, phases.size())) {
-    return false;
-  }
-  const Line line(shape.batch, problem.source_size, source);
-  const std::vector<Lane> lanes = lanes_of(shape, phases, problem.size, line.dense());
-  const Steps steps(lanes, tap_offsets(shape, phases, line.dense()));
-  if (!problem.is_worthwhile(steps.cost, double(steps.count * kLanes), phases.size())) return false;
-  return Product(problem, line, lanes, steps).run();
-}
+constinit const CorrelationWay lanes = {"lanes", refuses, run};
 
 }  // namespace cmodel::conv

@@ -1,4 +1,5 @@
-// Convolution as products on packed register tiles: how the sum is cut into blocks, and the weights in that order.
+// Convolution as products on packed register tiles. Everything that is decided before the first multiplication is a
+// PackedPlan: how the sum is cut into blocks, where packed weights lie, which positions are computed together.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -17,77 +18,115 @@ struct Part {
   int64_t first_tap, last_tap;  // the least and the greatest
   int64_t block, blocks;        // words of channels in one, and how many
   int64_t weights;              // where its packed weights begin
+  int64_t tap_count() const { return int64_t(taps.size()); }
 };
 
-struct PackedPlan {
-  const product::Micro& micro;
-  Shape shape;
-  int64_t sources, results, words;  // channels of a group; words that hold the sources
-  bool turned;                      // weights are B and positions A, which are read in the window (conv/points.cpp)
-  int64_t strip;                    // rows of weights that are packed together
-  std::vector<Part> parts;
-  int64_t packed = 0;  // words of all packed weights
+struct TapRange {
+  int64_t first, last;
+  bool operator==(const TapRange&) const = default;
+};
 
-  PackedPlan(const product::Micro& micro, const Shape& shape, const std::vector<Phase>& phases, const Weights& weights,
-             bool turned)
-      : micro(micro), shape(shape), turned(turned) {
-    sources = weights.swapped ? shape.out_channels : shape.in_channels;
-    results = weights.swapped ? shape.in_channels : shape.out_channels;
-    words = micro.words(sources);
-    strip = turned ? product::even_span(micro, results) : product::even_rows(micro, results);
-    const int64_t* stride = weights.tensor.stride;
-    for (const Phase& axes : phases) {
-      Part part{&axes, {}, true, 0, 0, words, 1, packed};
-      for (const Tap& z : axes[0].taps) {
-        for (const Tap& y : axes[1].taps) {
-          for (const Tap& x : axes[2].taps) {
-            part.taps.push_back(z.kernel * stride[2] + y.kernel * stride[3] + x.kernel * stride[4]);
-          }
-        }
-      }
-      for (size_t t = 0; t < part.taps.size(); ++t) {
-        part.dense = part.dense && part.taps[t] == int64_t(t);
-        part.first_tap = std::min(part.first_tap, part.taps[t]);
-        part.last_tap = std::max(part.last_tap, part.taps[t]);
-      }
-      const int64_t taps = std::max<int64_t>(1, int64_t(part.taps.size()));
-      part.blocks = (words * taps + product::kBlockWords * 5 / 4 - 1) / (product::kBlockWords * 5 / 4);
-      part.block = (words + part.blocks - 1) / part.blocks;
-      part.blocks = (words + part.block - 1) / part.block;
-      packed += shape.groups * results * words * int64_t(part.taps.size());
-      parts.push_back(std::move(part));
-    }
-  }
+// The taps of an axis that do not lie in the padding for position q.
+TapRange taps_inside(const Axis& axis, int64_t q);
+
+// A rectangle of positions, and which taps along y it has: those of the others lie in the padding throughout.
+struct Area {
+  Piece piece;
+  TapRange taps;
+};
+
+// Areas [first, last) that are computed together, as many as fill strips of B well.
+struct Bundle {
+  size_t first, last;
+};
+
+// Bundles [first, last), and their positions, that take a block of the weights one after the other.
+struct Set {
+  size_t first, last;
+  int64_t positions;
+};
+
+class PackedPlan {
+ public:
+  PackedPlan(const Correlation& c, const product::Micro& micro, const Weights& weights);
+
+  const Correlation& c;
+  const product::Micro& micro;
+  const Weights weights;  // in a type that can be packed
+  const int threads;
+  const bool single;     // one phase: results of several would be put together in a tile
+  const bool by_points;  // weights are B, and positions A, which is read in the window (conv/points.cpp)
+  const bool flat;       // every position has all taps along z
+  bool split;            // lines at the upper and lower edge are areas of their own
+  bool at_once;          // all weights are packed at the beginning, not each block where it is used
+
+  int64_t words;             // that hold the source channels of a group
+  int64_t strip, strips;     // rows of weights that are packed together, and how many such of a group
+  std::vector<Part> parts;   // of the sum, one for each phase
+  int64_t packed_words = 0;  // of all weights
+  int64_t step[3];           // of results of a phase
+  Pieces pieces;             // of positions
+  std::vector<Area> areas;
+  std::vector<Bundle> bundles;
+  std::vector<Set> sets;
+  int64_t together = 1, widest = 1;  // areas and positions of the largest bundle
+  int64_t capacity = 1;              // positions of the largest set
+  int64_t shares = 1;                // of the result channels, where there are too few sets for the threads
+  int64_t rows;                      // of weights in a share, at most
+  int64_t sums_ld;                   // of a set's sums: [row][position], or by points [position][row]
 
   // Words of channels in a block.
   int64_t block_words(const Part& part, int64_t b) const { return std::min(part.block, words - b * part.block); }
+  int64_t longest_block() const;  // words with all taps
   // Where strips of a block begin: [group][block][strip][word][row].
   int64_t weights_at(const Part& part, int64_t group, int64_t b) const {
-    return part.weights + (group * words + b * part.block) * int64_t(part.taps.size()) * results;
+    return part.weights + (group * words + b * part.block) * part.tap_count() * c.results;
   }
+  // Elements of sums: of a set, and from one bundle to the next behind `count` positions.
+  int64_t sums_size() const { return rows * (by_points ? capacity : sums_ld); }
+  int64_t sums_step(int64_t count) const { return by_points ? count * sums_ld : product::padded_cols(micro, count); }
+  // What an area has of the positions of a part: phases differ in size. No rows: nothing.
+  Piece clipped(const Part& part, const Area& area) const;
+  int64_t tasks() const { return int64_t(sets.size()) * c.shape.groups * shares; }
+
+ private:
+  static Pieces pieces_of(const Correlation& c, int threads);
+  void cut_sum();
+  void cut_positions();
+  void gather_sets();
 };
 
-// A row of positions that lie together in the window, and its taps: those of the others lie in the padding.
-struct Segment {
+// Positions that lie together in the window, and their taps: those of the others lie in the padding.
+struct Run {
   int64_t position, at, length;
-  int64_t first_tap, last_tap;
+  TapRange taps;
 };
 
-// c[position][row] (+)= the product of a block of weights, each tap of which is `words` words, with what the window
-// holds; `m` rows in strips of `strip`.
-void multiply_points(const product::Micro& micro, const uint32_t* weights, int64_t strip, int64_t taps, int64_t words,
-                     const std::vector<Segment>& segments, const uint32_t* window, const int64_t* offsets, int64_t m,
-                     float* c, int64_t ldc, bool accumulate);
+// A block of packed weights: `rows` rows in strips, each of `words` words, `per_tap` of which belong to one tap. Words
+// [from, from + length) take part in the product.
+struct WeightBlock {
+  const uint32_t* data;
+  int64_t strip, rows, words, per_tap, from, length;
+};
+
+// Where sums go, or are added.
+struct Target {
+  float* sums;
+  int64_t ld;
+  bool accumulate;
+};
+
+// target[position][row] (+)= the product of a block of weights with what the window holds.
+void multiply_points(const product::Micro& micro, const WeightBlock& weights, const std::vector<Run>& runs,
+                     const uint32_t* window, const int64_t* offsets, const Target& target);
 // As `emit`, of results[point][channel] with points `ld` apart; overwrites `space` of as many elements.
-void emit_points(const Context& context, const Pieces::Piece& piece, int64_t channel, int64_t channels, float* results,
-                 int64_t ld, float* space);
+void emit_points(const Context& context, const Results& at, float* results, int64_t ld, float* space);
 
 // Packs strips [first, last) of block b of a group's weights: [strip][tap][word of channels][row]. Taps come first, so
 // that those at either end can be left out of a product.
-void pack_weights(const PackedPlan& plan, const Part& part, const Weights& weights, int64_t group, int64_t b,
-                  int64_t first, int64_t last, uint32_t* out);
-
+void pack_weights(const PackedPlan& plan, const Part& part, int64_t group, int64_t b, int64_t first, int64_t last,
+                  uint32_t* out);
 // One strip of all parts and blocks, each to its place in `packed`.
-void pack_all_weights(const PackedPlan& plan, const Weights& weights, int64_t group, int64_t strip, uint32_t* packed);
+void pack_all_weights(const PackedPlan& plan, int64_t group, int64_t strip, uint32_t* packed);
 
 }  // namespace cmodel::conv

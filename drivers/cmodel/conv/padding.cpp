@@ -12,9 +12,7 @@ namespace {
 
 template <class T>
 T element(const Tensor& tensor, const int64_t* at) {
-  int64_t offset = 0;
-  for (int d = 0; d < 5; ++d) offset += at[d] * tensor.stride[d];
-  const npu::Value value = npu::load_value(tensor.data + offset * npu::dtype_size(tensor.dtype), tensor.dtype,
+  const npu::Value value = npu::load_value(tensor.at(at[0], at[1], at[2], at[3], at[4]), tensor.dtype,
                                            std::is_same_v<T, float> ? NPU_F32 : NPU_F64);
   if constexpr (std::is_same_v<T, float>) {
     return value.f32;
@@ -124,34 +122,36 @@ bool compute(const Context& context, const int64_t* at, T* result) {
   return true;
 }
 
+template <class T>
+bool has_nan(const T* line, int64_t count) {
+  if constexpr (std::is_same_v<T, float>) {
+    return product::kernel_set().has_nan(line, count);
+  } else {
+    bool any = false;
+    for (int64_t i = 0; i < count; ++i) any |= line[i] != line[i];
+    return any;
+  }
+}
+
 }  // namespace
 
 template <class T>
-void leave_out_padding(const Context& context, int64_t n, int64_t channel, int64_t channels, int64_t z, int64_t y0,
-                       int64_t rows, int64_t x0, int64_t cols, T* acc, int64_t channel_ld, int64_t row_ld) {
-  const auto has_nan = [](const T* line, int64_t count) {
-    if constexpr (std::is_same_v<T, float>) {
-      return product::kernel_set().has_nan(line, count);
-    } else {
-      bool any = false;
-      for (int64_t i = 0; i < count; ++i) any |= line[i] != line[i];
-      return any;
-    }
-  };
-  const bool dense = channel_ld == (rows - 1) * row_ld + cols;  // then one look is enough for nearly all
-  if (dense && !has_nan(acc, channels * channel_ld)) return;
-  for (int64_t c = 0; c < channels; ++c) {
+void leave_out_padding(const Context& context, const Results& at, const Sums<T>& sums) {
+  const int64_t length = (at.rows - 1) * sums.row_ld + at.cols;
+  const bool dense = sums.channel_ld == length;  // then one look is enough for nearly all
+  if (dense && !has_nan(sums.data, at.channels * length)) return;
+  for (int64_t c = 0; c < at.channels; ++c) {
     // What lies between rows is looked at too, and does no harm.
-    if (!has_nan(acc + c * channel_ld, (rows - 1) * row_ld + cols)) continue;
-    for (int64_t y = 0; y < rows; ++y) {
-      T* line = acc + c * channel_ld + y * row_ld;
-      if (!has_nan(line, cols)) continue;
+    if (!has_nan(sums.data + c * sums.channel_ld, length)) continue;
+    for (int64_t y = 0; y < at.rows; ++y) {
+      T* line = sums.data + c * sums.channel_ld + y * sums.row_ld;
+      if (!has_nan(line, at.cols)) continue;
       if (factor_is_finite<T>(context)) return;
-      for (int64_t x = 0; x < cols; ++x) {
-        const int64_t at[5] = {n, channel + c, z, y0 + y, x0 + x};
+      for (int64_t x = 0; x < at.cols; ++x) {
+        const int64_t place[5] = {at.n, at.channel + c, at.z, at.y + y, at.x + x};
         T value;
-        if (std::isnan(line[x]) && reaches_padding(context.shape, context.job.command.u.conv.mode, at) &&
-            compute(context, at, &value)) {
+        if (std::isnan(line[x]) && reaches_padding(context.shape, context.job.command.u.conv.mode, place) &&
+            compute(context, place, &value)) {
           line[x] = value;
         }
       }
@@ -159,9 +159,7 @@ void leave_out_padding(const Context& context, int64_t n, int64_t channel, int64
   }
 }
 
-template void leave_out_padding<float>(const Context&, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t,
-                                       int64_t, float*, int64_t, int64_t);
-template void leave_out_padding<double>(const Context&, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t,
-                                        int64_t, double*, int64_t, int64_t);
+template void leave_out_padding<float>(const Context&, const Results&, const Sums<float>&);
+template void leave_out_padding<double>(const Context&, const Results&, const Sums<double>&);
 
 }  // namespace cmodel::conv

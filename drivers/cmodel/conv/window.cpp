@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "drivers/cmodel/conv/conv.h"
+#include "drivers/cmodel/conv/window.h"
 #include "drivers/cmodel/product/kernels.h"
 
 namespace cmodel::conv {
@@ -15,45 +15,65 @@ int64_t first_at_least(int64_t bound, int64_t start, int64_t step) {
   return distance <= 0 ? 0 : (distance + step - 1) / step;
 }
 
+// Points `step` apart of one line, as words of one or two channels.
+void load_words(const product::Micro& micro, const Tensor& source, const char* from, int64_t step, int64_t length,
+                int64_t channels, int64_t ld, uint32_t* to) {
+  const bool native = source.dtype == (micro.depth == 2 ? NPU_BF16 : NPU_F32);
+  const int64_t apart = source.stride[1];
+  if (native && apart == 1) return micro.deep(from, step, length, channels, ld, to);  // channels run along memory
+  if (native && step == 1) return micro.wide(from, apart, length, channels, ld, to);
+  if (native && step == 2) return micro.every_second(from, apart, length, channels, ld, to);
+  for (int64_t c = 0; c < channels; c += micro.depth, to += ld) {
+    if (micro.depth == 1) {
+      product::load_line<float>(source.dtype, from + c * apart * source.element_size(), step, length,
+                                reinterpret_cast<float*>(to));
+      continue;
+    }
+    const auto* even = reinterpret_cast<const uint16_t*>(from) + c * apart;
+    const uint16_t* odd = c + 1 < channels ? even + apart : nullptr;
+    for (int64_t i = 0; i < length; ++i) to[i] = even[i * step] | uint32_t(odd ? odd[i * step] : 0) << 16;
+  }
+}
+
 }  // namespace
 
 template <class T>
-typename Window<T>::Lane Window<T>::lane_of(const Axis& axis) {
-  Lane lane;
-  if (axis.taps.empty()) return lane;
-  lane.least = axis.taps[0].offset;
-  for (const Tap& tap : axis.taps) lane.least = std::min(lane.least, tap.offset);
+typename Window<T>::Split Window<T>::split_of(const Axis& axis) {
+  Split split;
+  if (axis.taps.empty()) return split;
+  split.least = axis.taps[0].offset;
+  for (const Tap& tap : axis.taps) split.least = std::min(split.least, tap.offset);
   for (const Tap& tap : axis.taps) {
-    const int64_t distance = tap.offset - lane.least;
-    lane.reach = std::max(lane.reach, distance / axis.source_step);
+    const int64_t distance = tap.offset - split.least;
+    split.reach = std::max(split.reach, distance / axis.source_step);
     const int64_t residue = distance % axis.source_step;
-    if (std::find(lane.residues.begin(), lane.residues.end(), residue) == lane.residues.end()) {
-      lane.residues.push_back(residue);
+    if (std::find(split.residues.begin(), split.residues.end(), residue) == split.residues.end()) {
+      split.residues.push_back(residue);
     }
   }
-  return lane;
+  return split;
 }
 
 template <class T>
-int64_t Window<T>::elements(const Axis* axes, int64_t rows, int64_t cols) {
-  const Lane y = lane_of(axes[1]), x = lane_of(axes[2]);
+int64_t Window<T>::elements(const Phase& axes, int64_t rows, int64_t cols) {
+  const Split y = split_of(axes[1]), x = split_of(axes[2]);
   return int64_t(axes[0].taps.size() * y.residues.size() * x.residues.size()) * (rows + y.reach) * (cols + x.reach);
 }
 
 template <class T>
-Window<T>::Window(const Axis* axes, int64_t channels, int64_t rows, int64_t cols)
+Window<T>::Window(const Phase& axes, int64_t channels, int64_t rows, int64_t cols)
     : axes_(axes),
-      y_(lane_of(axes[1])),
-      x_(lane_of(axes[2])),
+      y_(split_of(axes[1])),
+      x_(split_of(axes[2])),
       space_(sizeof(T) * (channels * elements(axes, rows, cols) + kSlack)) {
   pitch_ = cols + x_.reach;
   plane_ = pitch_ * (rows + y_.reach);
   channel_size_ = elements(axes, rows, cols);
   std::fill_n(space_.template as<T>() + channels * channel_size_, kSlack, T(0));
-  const auto place = [](const Lane& lane, const Axis& axis, const Tap& tap) {
-    const int64_t distance = tap.offset - lane.least;
-    const auto residue = std::find(lane.residues.begin(), lane.residues.end(), distance % axis.source_step);
-    return std::pair<int64_t, int64_t>(residue - lane.residues.begin(), distance / axis.source_step);
+  const auto place = [](const Split& split, const Axis& axis, const Tap& tap) {
+    const int64_t distance = tap.offset - split.least;
+    const auto residue = std::find(split.residues.begin(), split.residues.end(), distance % axis.source_step);
+    return std::pair<int64_t, int64_t>(residue - split.residues.begin(), distance / axis.source_step);
   };
   const int64_t x_count = x_.residues.size(), y_count = y_.residues.size();
   for (int64_t z = 0; z < int64_t(axes[0].taps.size()); ++z) {
@@ -74,8 +94,8 @@ Window<T>::Window(const Axis* axes, int64_t channels, int64_t rows, int64_t cols
 // inside the source.
 template <class T>
 template <class F>
-void Window<T>::planes(int64_t z, int64_t y0, int64_t rows, int64_t x0, int64_t cols, F&& body) const {
-  const int64_t needed_rows = rows + y_.reach, needed_cols = cols + x_.reach;
+void Window<T>::planes(const Piece& piece, F&& body) const {
+  const int64_t needed_rows = piece.rows + y_.reach, needed_cols = piece.cols + x_.reach;
   const Axis &az = axes_[0], &ay = axes_[1], &ax = axes_[2];
   const auto inside = [](const Axis& axis, int64_t start, int64_t needed, int64_t* begin, int64_t* end) {
     *begin = std::min(needed, first_at_least(0, start, axis.source_step));
@@ -83,11 +103,11 @@ void Window<T>::planes(int64_t z, int64_t y0, int64_t rows, int64_t x0, int64_t 
   };
   int64_t at = 0;
   for (const Tap& tap : az.taps) {
-    const int64_t sz = z * az.source_step + tap.offset;
+    const int64_t sz = piece.z * az.source_step + tap.offset;
     for (const int64_t y_residue : y_.residues) {
-      const int64_t y_start = y0 * ay.source_step + y_.least + y_residue;
+      const int64_t y_start = piece.y * ay.source_step + y_.least + y_residue;
       for (const int64_t x_residue : x_.residues) {
-        const int64_t x_start = x0 * ax.source_step + x_.least + x_residue;
+        const int64_t x_start = piece.x * ax.source_step + x_.least + x_residue;
         // Lines of a narrower tile end at needed_cols; what follows up to the pitch is read, and its products dropped.
         Plane plane{at, needed_rows, needed_cols, 0, 0, 0, 0, sz, y_start, x_start};
         inside(ay, y_start, needed_rows, &plane.row_begin, &plane.row_end);
@@ -103,8 +123,8 @@ void Window<T>::planes(int64_t z, int64_t y0, int64_t rows, int64_t x0, int64_t 
 // The same line by line, without a source where a line lies outside.
 template <class T>
 template <class F>
-void Window<T>::lines(int64_t z, int64_t y0, int64_t rows, int64_t x0, int64_t cols, F&& body) const {
-  planes(z, y0, rows, x0, cols, [&](const Plane& p) {
+void Window<T>::lines(const Piece& piece, F&& body) const {
+  planes(piece, [&](const Plane& p) {
     for (int64_t r = 0; r < p.rows; ++r) {
       body(Line{p.at + r * pitch_, r >= p.row_begin && r < p.row_end, p.length, p.begin, p.end, p.z,
                 p.y + r * axes_[1].source_step, p.x + p.begin * axes_[2].source_step});
@@ -114,16 +134,15 @@ void Window<T>::lines(int64_t z, int64_t y0, int64_t rows, int64_t x0, int64_t c
 
 // Channel by channel, so that memory is read in its order.
 template <class T>
-bool Window<T>::fill_floats(const Tensor& source, int64_t n, int64_t channel, int64_t count, int64_t z, int64_t y0,
-                            int64_t rows, int64_t x0, int64_t cols, float* out) const {
+bool Window<T>::fill_floats(const Tensor& source, const Piece& piece, int64_t channel, int64_t count,
+                            float* out) const {
   const int64_t step = source.stride[4] * axes_[2].source_step, line_step = source.stride[3] * axes_[1].source_step;
   if (source.dtype != NPU_F32 || (step != 1 && step != 2) || (source.stride[1] == 1 && count > 1)) return false;
   const product::Micro& micro = product::micro_f32();
   const auto copy = step == 1 ? micro.wide : micro.every_second;
-  const float* first = reinterpret_cast<const float*>(source.data) + n * source.stride[0] + channel * source.stride[1];
-  planes(z, y0, rows, x0, cols, [&](const Plane& p) {
-    const float* from = first + p.z * source.stride[2] + (p.y + p.row_begin * axes_[1].source_step) * source.stride[3] +
-                        (p.x + p.begin * axes_[2].source_step) * source.stride[4];
+  planes(piece, [&](const Plane& p) {
+    const int64_t y = p.y + p.row_begin * axes_[1].source_step, x = p.x + p.begin * axes_[2].source_step;
+    const float* from = reinterpret_cast<const float*>(source.at(piece.n, channel, p.z, y, x));
     float* to = out + p.at;
     for (int64_t c = 0; c < count; ++c, from += source.stride[1], to += channel_size_) {
       for (int64_t r = 0; r < p.row_begin; ++r) std::fill_n(to + r * pitch_, p.length, 0.0f);
@@ -143,20 +162,16 @@ bool Window<T>::fill_floats(const Tensor& source, int64_t n, int64_t channel, in
 }
 
 template <class T>
-void Window<T>::fill(const Tensor& source, int64_t n, int64_t channel, int64_t count, int64_t z, int64_t y0,
-                     int64_t rows, int64_t x0, int64_t cols) {
-  const int64_t size = npu::dtype_size(source.dtype);
+void Window<T>::fill(const Tensor& source, const Piece& piece, int64_t channel, int64_t count) {
   const int64_t step = source.stride[4] * axes_[2].source_step;
   T* out = space_.template as<T>();
   if constexpr (std::is_same_v<T, float>) {
-    if (fill_floats(source, n, channel, count, z, y0, rows, x0, cols, out)) return;
+    if (fill_floats(source, piece, channel, count, out)) return;
   }
-  const char* first = source.data + (n * source.stride[0] + channel * source.stride[1]) * size;
-  lines(z, y0, rows, x0, cols, [&](const Line& line) {
-    const char* from =
-        first + (line.z * source.stride[2] + line.y * source.stride[3] + line.x * source.stride[4]) * size;
+  lines(piece, [&](const Line& line) {
+    const char* from = source.at(piece.n, channel, line.z, line.y, line.x);
     T* to = out + line.at;
-    for (int64_t c = 0; c < count; ++c, to += channel_size_, from += source.stride[1] * size) {
+    for (int64_t c = 0; c < count; ++c, to += channel_size_, from += source.stride[1] * source.element_size()) {
       if (!line.inside) {
         std::fill_n(to, line.length, T(0));
         continue;
@@ -169,57 +184,24 @@ void Window<T>::fill(const Tensor& source, int64_t n, int64_t channel, int64_t c
 }
 
 template <class T>
-void Window<T>::fill_words(const product::Micro& micro, int64_t slot, const Tensor& source, int64_t n, int64_t channel,
-                           int64_t count, int64_t z, int64_t y0, int64_t rows, int64_t x0, int64_t cols)
+void Window<T>::fill_words(const product::Micro& micro, int64_t slot, const Tensor& source, const Piece& piece,
+                           int64_t channel, int64_t count)
   requires(sizeof(T) == sizeof(uint32_t))
 {
-  const int64_t size = npu::dtype_size(source.dtype), words = micro.words(count);
-  const int64_t step = source.stride[4] * axes_[2].source_step;
+  const int64_t words = micro.words(count), step = source.stride[4] * axes_[2].source_step;
   uint32_t* out = reinterpret_cast<uint32_t*>(space_.template as<T>()) + slot * channel_size_;
-  if (micro.depth == 1 &&
-      fill_floats(source, n, channel, count, z, y0, rows, x0, cols, reinterpret_cast<float*>(out))) {
-    return;
-  }
-  const char* first = source.data + (n * source.stride[0] + channel * source.stride[1]) * size;
-  const bool native = source.dtype == (micro.depth == 2 ? NPU_BF16 : NPU_F32);
-  lines(z, y0, rows, x0, cols, [&](const Line& line) {
+  if (micro.depth == 1 && fill_floats(source, piece, channel, count, reinterpret_cast<float*>(out))) return;
+  lines(piece, [&](const Line& line) {
     uint32_t* to = out + line.at;
-    if (!line.inside || line.end - line.begin < line.length) {
-      const int64_t begin = line.inside ? line.begin : line.length;
-      for (int64_t w = 0; w < words; ++w) {
-        uint32_t* edge = to + w * channel_size_;
-        for (int64_t i = 0; i < begin; ++i) edge[i] = 0;
-        if (!line.inside) continue;
-        for (int64_t i = line.end; i < line.length; ++i) edge[i] = 0;
-      }
-      if (!line.inside) return;
+    const int64_t begin = line.inside ? line.begin : line.length, end = line.inside ? line.end : line.length;
+    for (int64_t w = 0; w < words && end - begin < line.length; ++w) {
+      uint32_t* edge = to + w * channel_size_;
+      for (int64_t i = 0; i < begin; ++i) edge[i] = 0;
+      for (int64_t i = end; i < line.length; ++i) edge[i] = 0;
     }
-    to += line.begin;
-    const char* from =
-        first + (line.z * source.stride[2] + line.y * source.stride[3] + line.x * source.stride[4]) * size;
-    const int64_t length = line.end - line.begin;
-    if (native && source.stride[1] == 1) {  // channels last: points are lines, channels run along memory
-      micro.deep(from, step, length, count, channel_size_, to);
-    } else if (native && step == 1) {
-      micro.wide(from, source.stride[1], length, count, channel_size_, to);
-    } else if (native && step == 2) {
-      micro.every_second(from, source.stride[1], length, count, channel_size_, to);
-    } else {
-      for (int64_t w = 0; w < words; ++w, to += channel_size_) {
-        if (micro.depth == 1) {
-          product::load_line<float>(source.dtype, from + w * source.stride[1] * size, step, length,
-                                    reinterpret_cast<float*>(to));
-          continue;
-        }
-        const auto* even = reinterpret_cast<const uint16_t*>(from) + 2 * w * source.stride[1];
-        if (2 * w + 1 < count) {
-          const uint16_t* odd = even + source.stride[1];
-          for (int64_t i = 0; i < length; ++i) to[i] = even[i * step] | uint32_t(odd[i * step]) << 16;
-        } else {
-          for (int64_t i = 0; i < length; ++i) to[i] = even[i * step];
-        }
-      }
-    }
+    if (!line.inside) return;
+    load_words(micro, source, source.at(piece.n, channel, line.z, line.y, line.x), step, end - begin, count,
+               channel_size_, to + begin);
   });
 }
 

@@ -18,7 +18,7 @@ struct Micro {
                 int64_t cols, bool accumulate);
   // The same as `tile` with B where it lies: the two halves of word p of its strip at b0 + offset[p] and b1 +
   // offset[p].
-  void (*spread)(int64_t words, const uint32_t* a, const uint32_t* b0, const uint32_t* b1, const int64_t* offset,
+  void (*halves)(int64_t words, const uint32_t* a, const uint32_t* b0, const uint32_t* b1, const int64_t* offset,
                  void* c, int64_t ldc, int64_t rows, int64_t cols, bool accumulate);
   // Products with B in strips of up to `span` columns, whole vectors of them, and at most `span_rows` rows of A where
   // they lie. `points`: element (row, word p) of A at a[offset[p] + row]; `lines`: words come in `count` lines of

@@ -140,10 +140,10 @@ void packed_rows(int64_t words, const uint32_t* a, const uint32_t* b, void* c, i
 }
 
 template <int R>
-void spread_rows(int64_t words, const uint32_t* a, const uint32_t* b0, const uint32_t* b1, const int64_t* offset,
+void halves_rows(int64_t words, const uint32_t* a, const uint32_t* b0, const uint32_t* b1, const int64_t* offset,
                  void* c, int64_t ldc, int64_t rows, int64_t cols, bool accumulate) {
   if constexpr (R > 1) {
-    if (rows < R) return spread_rows<R - 1>(words, a, b0, b1, offset, c, ldc, rows, cols, accumulate);
+    if (rows < R) return halves_rows<R - 1>(words, a, b0, b1, offset, c, ldc, rows, cols, accumulate);
   }
   const Halves b{{b0, b1}, offset};
   if (cols > L) {
@@ -403,7 +403,7 @@ extern const Micro MICRO_NAME = {kRows,
                                  kDepth,
                                  packed_rows<kRows>,
                                  loose_rows<kRows>,
-                                 spread_rows<kRows>,
+                                 halves_rows<kRows>,
                                  kSpan,
                                  kSpanRows,
                                  kPoints,

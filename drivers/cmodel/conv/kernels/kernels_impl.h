@@ -6,21 +6,21 @@ namespace cmodel::conv::KERNEL_ISA {
 namespace {
 
 namespace v = product::KERNEL_ISA;
-using Line = v::Vector<float>;
+using Vector = v::Vector<float>;
 constexpr int L = v::VectorOf<float>::lanes;
 
 // Lines [0, R + H - 1) of one column into R rows of results.
 template <int R, int V, int H>
-inline __attribute__((always_inline)) void add_column(Line (&acc)[R][V], const float* in, int64_t pitch,
+inline __attribute__((always_inline)) void add_column(Vector (&acc)[R][V], const float* in, int64_t pitch,
                                                       const float* weight) {
-  Line w[H];
+  Vector w[H];
 #pragma GCC unroll 7
   for (int h = 0; h < H; ++h) w[h] = v::splat(weight[h]);
 #pragma GCC unroll 10
   for (int r = 0; r < R + H - 1; ++r, in += pitch) {
 #pragma GCC unroll 2
     for (int i = 0; i < V; ++i) {
-      const Line line = v::load(in + i * L);
+      const Vector line = v::load(in + i * L);
 #pragma GCC unroll 7
       for (int h = 0; h < H; ++h) {
         if (r - h >= 0 && r - h < R) acc[r - h][i] = v::fma<float>(w[h], line, acc[r - h][i]);
@@ -31,7 +31,7 @@ inline __attribute__((always_inline)) void add_column(Line (&acc)[R][V], const f
 
 template <int R, int V>
 void tile(float* out, int64_t ld, const float* in, int64_t pitch, const Column* columns, int64_t count) {
-  Line acc[R][V] = {};
+  Vector acc[R][V] = {};
   for (int64_t c = 0; c < count; ++c) {
     const float* from = in + columns[c].offset;
     const float* weight = columns[c].weight;
@@ -82,9 +82,9 @@ void all_rows(float* out, int64_t ld, int64_t rows, int64_t cols, const float* i
 }
 
 // Up to L points of a line, zeros behind them.
-inline Line load_part(const float* p, int64_t n) {
+inline Vector load_part(const float* p, int64_t n) {
 #if defined(__AVX512F__)
-  return (Line)_mm512_maskz_loadu_ps(__mmask16((1u << n) - 1), p);
+  return (Vector)_mm512_maskz_loadu_ps(__mmask16((1u << n) - 1), p);
 #else
   float part[L] = {};
   for (int64_t i = 0; i < n; ++i) part[i] = p[i];
@@ -95,16 +95,16 @@ inline Line load_part(const float* p, int64_t n) {
 template <int N>
 void tap_sums_of(double* sums, const float* gradient, int64_t ld, int64_t rows, int64_t cols, const float* in,
                  int64_t pitch, const int64_t* offset) {
-  Line acc[N] = {};
+  Vector acc[N] = {};
   for (int64_t y = 0; y < rows; ++y, gradient += ld, in += pitch) {
     int64_t x = 0;
     for (; x + L <= cols; x += L) {
-      const Line g = v::load(gradient + x);
+      const Vector g = v::load(gradient + x);
 #pragma GCC unroll 9
       for (int t = 0; t < N; ++t) acc[t] = v::fma<float>(g, v::load(in + offset[t] + x), acc[t]);
     }
     if (x < cols) {
-      const Line g = load_part(gradient + x, cols - x);
+      const Vector g = load_part(gradient + x, cols - x);
 #pragma GCC unroll 9
       for (int t = 0; t < N; ++t) acc[t] = v::fma<float>(g, load_part(in + offset[t] + x, cols - x), acc[t]);
     }
@@ -137,10 +137,10 @@ void tap_sums(double* sums, const float* gradient, int64_t ld, int64_t rows, int
 template <int X, int V>
 inline void last_tile(float* out, int64_t width, const float* in, int64_t step, const int64_t* offset,
                       const float* weight, int64_t taps) {
-  Line acc[X][V] = {};
+  Vector acc[X][V] = {};
   for (int64_t t = 0; t < taps; ++t, weight += width) {
     const float* from = in + offset[t];
-    Line w[V];
+    Vector w[V];
 #pragma GCC unroll 2
     for (int i = 0; i < V; ++i) w[i] = v::load(weight + i * L);
 #pragma GCC unroll 6
@@ -203,21 +203,21 @@ void lane_taps_of(const LaneSteps& steps, int64_t count, const float* weight, in
   }
   typedef int32_t Index __attribute__((vector_size(64)));
   const __mmask16 inside = __mmask16((1u << taps) - 1);
-  Line acc[R] = {};
+  Vector acc[R] = {};
   for (int64_t k = 0; k < count; ++k, weight += k_step, source += pitch) {
     int64_t s = 0;
     for (; s < steps.same; ++s) {
-      const Line x = v::load(source + s * L);
+      const Vector x = v::load(source + s * L);
       const float* tap = weight + steps.taps[s * L];
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) acc[r] = v::fma<float>(v::splat(tap[r * row_step]), x, acc[r]);
     }
     if (s == steps.count) continue;
-    Line row[R];
+    Vector row[R];
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) row[r] = (Line)_mm512_maskz_loadu_ps(inside, weight + r * row_step);
+    for (int r = 0; r < R; ++r) row[r] = (Vector)_mm512_maskz_loadu_ps(inside, weight + r * row_step);
     for (; s < steps.count; ++s) {
-      const Line x = v::load(source + s * L);
+      const Vector x = v::load(source + s * L);
       const Index index = (Index)_mm512_loadu_si512(steps.taps + s * L);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) acc[r] = v::fma<float>(__builtin_shuffle(row[r], index), x, acc[r]);

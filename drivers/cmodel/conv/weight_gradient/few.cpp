@@ -4,10 +4,9 @@
 #include <cmath>
 #include <vector>
 
-#include "drivers/cmodel/conv/line.h"
+#include "drivers/cmodel/conv/flat_channel.h"
 #include "drivers/cmodel/conv/weight_gradient/weight_gradient.h"
 #include "drivers/cmodel/product/packed.h"
-#include "drivers/cmodel/threads/pool.h"
 
 namespace cmodel::conv {
 namespace {
@@ -15,124 +14,150 @@ namespace {
 using product::Micro;
 using product::Scratch;
 
-constexpr int64_t kMostPoints = 128, kLeastPairs = 1 << 9;
-
 // What each tap reads at each position: [tap][position], of a line of the input; negative: padding.
-std::vector<int32_t> sources_of(const Shape& shape, const Phase& axes, const Tensor& line, int64_t pitch) {
-  const int64_t* size = shape.out_size;
-  const int64_t image = size[0] * size[1] * size[2], points = shape.batch * image;
+std::vector<int32_t> sources_of(const WeightGradient& w, const Tensor& line, int64_t pitch) {
+  const Phase& axes = w.forward;
+  const int64_t* size = w.shape.out_size;
+  const int64_t image = size[0] * size[1] * size[2];
   std::vector<int32_t> sources;
-  for (const Tap& a : axes[0].taps) {
-    for (const Tap& b : axes[1].taps) {
-      for (const Tap& c : axes[2].taps) {
-        const Tap* taps[3] = {&a, &b, &c};
-        for (int64_t p = 0; p < pitch; ++p) {
-          const int64_t q[3] = {p % image / (size[1] * size[2]), p / size[2] % size[1], p % size[2]};
-          int64_t source = p / image * line.stride[0];
-          bool inside = p < points;
-          for (int d = 0; d < 3; ++d) {
-            const int64_t at = q[d] * axes[d].source_step + taps[d]->offset;
-            inside &= at >= 0 && at < axes[d].source_size;
-            source += at * line.stride[2 + d];
-          }
-          sources.push_back(inside ? int32_t(source) : -1);
-        }
+  each_tap(axes, [&](const Tap& a, const Tap& b, const Tap& c) {
+    const Tap* taps[3] = {&a, &b, &c};
+    for (int64_t p = 0; p < pitch; ++p) {
+      const int64_t q[3] = {p % image / (size[1] * size[2]), p / size[2] % size[1], p % size[2]};
+      int64_t source = p / image * line.stride[0];
+      bool inside = p < w.positions;
+      for (int d = 0; d < 3; ++d) {
+        inside &= axes[d].is_inside(q[d], *taps[d]);
+        source += (q[d] * axes[d].source_step + taps[d]->offset) * line.stride[2 + d];
       }
+      sources.push_back(inside ? int32_t(source) : -1);
     }
-  }
+  });
   return sources;
 }
 
 // Are results one array, with channels behind the taps?
-bool is_channels_last(const Context& context, int64_t taps) {
-  const Shape& s = context.shape;
-  const Tensor& out = context.result;
-  if (context.job.program || out.dtype != NPU_F32) return false;
+bool is_channels_last(const WeightGradient& w) {
+  const Shape& s = w.shape;
+  const Tensor& out = w.context.result;
+  if (w.context.job.program || out.dtype != NPU_F32) return false;
   const int64_t size[5] = {s.groups * s.out_channels, s.in_channels, s.kernel[0], s.kernel[1], s.kernel[2]};
-  const int64_t stride[5] = {s.in_channels * taps, 1, s.kernel[1] * s.kernel[2] * s.in_channels,
-                             s.kernel[2] * s.in_channels, s.in_channels};
+  const int64_t stride[5] = {w.depth, 1, s.kernel[1] * s.kernel[2] * s.in_channels, s.kernel[2] * s.in_channels,
+                             s.in_channels};
   for (int d = 0; d < 5; ++d) {
     if (size[d] > 1 && out.stride[d] != stride[d]) return false;
   }
   return true;
 }
 
-}  // namespace
-
-bool try_few_grad_weight(const Context& context, const Phase& forward, const Tensor& gradient, const Tensor& input) {
-  const Shape& shape = context.shape;
-  const Micro& micro = product::micro_f32();
-  const int64_t taps = shape.kernel[0] * shape.kernel[1] * shape.kernel[2];
-  const int64_t outputs = shape.out_channels, inputs = shape.in_channels, depth = inputs * taps;
-  const int64_t points = shape.batch * shape.out_size[0] * shape.out_size[1] * shape.out_size[2];
-  if (context.acc_dtype != NPU_F32 || gradient.dtype != NPU_F32 || input.dtype != NPU_F32 || points == 0 ||
-      points > kMostPoints || inputs * outputs < kLeastPairs) {
-    return false;
+const char* refuses(const WeightGradient& w) {
+  if (w.context.acc_dtype != NPU_F32 || w.gradient.dtype != NPU_F32 || w.input.dtype != NPU_F32) {
+    return "not all is f32";
   }
-  const bool channels_last = is_channels_last(context, taps);
-  if (!channels_last && !is_dense(context, taps)) return false;
+  if (w.positions == 0) return "there is nothing to add up";
+  if (w.positions > kFewPoints) return "there are many positions";
+  if (w.inputs * w.outputs < kFewPairs) return "there are few channels";
+  if (!is_channels_last(w) && !is_dense(w)) return "results are not one array of f32";
   // The im2col matrix would cost too much beside the product; lines of a few points cost more where there is none.
-  if (10 * points > (shape.out_size[2] < 4 ? 8 : 4) * outputs) return false;
-  const int64_t pitch = (points + kLanes - 1) / kLanes * kLanes;
-  const Line gradient_line(shape.batch, shape.out_size, gradient), line(shape.batch, shape.in_size, input);
-  const std::vector<int32_t> sources = sources_of(shape, forward, line.dense(), pitch);
+  const int64_t percent = w.shape.out_size[2] < kShortLine ? kFewPercentShort : kFewPercent;
+  return 100 * w.positions > percent * w.outputs ? "the im2col matrix is large beside the product" : nullptr;
+}
 
-  // The gradient, and whether padding's zeros may be multiplied by it.
-  Scratch gradient_space(sizeof(float) * size_t(shape.groups * outputs * points));
-  float* grad = gradient_space.as<float>();
-  for (int64_t o = 0; o < shape.groups * outputs; ++o) {
-    gradient_line.read(reinterpret_cast<const float*>(gradient.data) + o * gradient.stride[1], grad + o * points);
+class Few {
+ public:
+  explicit Few(const WeightGradient& w)
+      : w_(w),
+        micro_(product::micro_f32()),
+        channels_last_(is_channels_last(w)),
+        pitch_((w.positions + kLanes - 1) / kLanes * kLanes),
+        strips_((w.depth + micro_.cols - 1) / micro_.cols),
+        strip_size_(w.positions * micro_.cols),
+        input_(w.shape.batch, w.shape.in_size, w.input),
+        sources_(sources_of(w, input_.dense(), pitch_)),
+        gradient_space_(sizeof(float) * size_t(w.shape.groups * w.outputs * w.positions)),
+        column_space_(sizeof(float) * size_t(w.shape.groups * strips_ * strip_size_)) {}
+
+  // False: padding's zeros may not be multiplied by the gradient.
+  bool gather_gradient() {
+    const FlatChannel flat(w_.shape.batch, w_.shape.out_size, w_.gradient);
+    const int64_t outputs = w_.shape.groups * w_.outputs;
+    float* to = gradient_space_.as<float>();
+    for (int64_t o = 0; o < outputs; ++o) {
+      flat.read(reinterpret_cast<const float*>(w_.gradient.data) + o * w_.gradient.stride[1], to + o * w_.positions);
+    }
+    return std::all_of(to, to + outputs * w_.positions, [](float value) { return std::isfinite(value); }) ||
+           std::none_of(sources_.begin(), sources_.end(), [](int32_t at) { return at < 0; });
   }
-  const bool finite =
-      std::all_of(grad, grad + shape.groups * outputs * points, [](float value) { return std::isfinite(value); });
-  if (!finite && std::any_of(sources.begin(), sources.end(), [](int32_t at) { return at < 0; })) return false;
 
   // The im2col matrix in strips of columns, from lines of the input.
-  const auto line_size = int64_t(line.space());
-  Scratch input_space(sizeof(float) * size_t(shape.groups * inputs * line_size));
-  float* channels = input_space.as<float>();
-  parallel_for(shape.groups * inputs, std::max<int64_t>(1, (1 << 14) / line_size), [&](int64_t first, int64_t last) {
-    for (int64_t c = first; c < last; ++c) {
-      line.read(reinterpret_cast<const float*>(input.data) + c * input.stride[1], channels + c * line_size);
-    }
-  });
-  const int64_t strips = (depth + micro.cols - 1) / micro.cols, strip_size = points * micro.cols;
-  Scratch column_space(sizeof(float) * size_t(shape.groups * strips * strip_size));
-  float* columns = column_space.as<float>();
-  const auto pack = [&](int64_t first, int64_t last) {
-    Scratch space(sizeof(float) * size_t(micro.cols * pitch));
-    float* lines = space.as<float>();
-    for (int64_t i = first; i < last; ++i) {
-      const int64_t group = i / strips, begin = i % strips * micro.cols,
-                    cols = std::min<int64_t>(micro.cols, depth - begin);
-      for (int64_t k = 0; k < cols; ++k) {
-        const int64_t channel = channels_last ? (begin + k) % inputs : (begin + k) / taps;
-        const int64_t tap = channels_last ? (begin + k) / inputs : (begin + k) % taps;
-        kernels().select(channels + (group * inputs + channel) * line_size, line.size(), sources.data() + tap * pitch,
-                         pitch, lines + k * pitch);
+  void pack() {
+    const int64_t size = int64_t(input_.space()), inputs = w_.shape.groups * w_.inputs;
+    Scratch channels(sizeof(float) * size_t(inputs * size));
+    parallel_for(inputs, grain_for(size, kLineElements), [&](int64_t first, int64_t last) {
+      for (int64_t c = first; c < last; ++c) {
+        input_.read(reinterpret_cast<const float*>(w_.input.data) + c * w_.input.stride[1],
+                    channels.as<float>() + c * size);
       }
-      micro.deep(lines, pitch, cols, points, product::padded_cols(micro, cols),
-                 reinterpret_cast<uint32_t*>(columns + i * strip_size));
-    }
-  };
-  parallel_for(shape.groups * strips, std::max<int64_t>(1, (1 << 15) / strip_size), pack);
+    });
+    parallel_for(w_.shape.groups * strips_, grain_for(strip_size_, kPackElements), [&](int64_t first, int64_t last) {
+      Scratch lines(sizeof(float) * size_t(micro_.cols * pitch_));
+      for (int64_t i = first; i < last; ++i) pack_strip(i, channels.as<float>(), lines.as<float>());
+    });
+  }
 
-  const int64_t strip = product::even_rows(micro, outputs), row_strips = (outputs + strip - 1) / strip;
-  float* result = reinterpret_cast<float*>(context.result.data);
-  const auto run = [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      const int64_t group = i / row_strips, row = i % row_strips * strip, rows = std::min(strip, outputs - row);
-      const float* a = grad + (group * outputs + row) * points;
-      for (int64_t j = 0; j < strips; ++j) {
-        const int64_t cols = std::min<int64_t>(micro.cols, depth - j * micro.cols);
-        micro.loose(points, a, int64_t(sizeof(float)) * points,
-                    reinterpret_cast<const uint32_t*>(columns + (group * strips + j) * strip_size),
-                    result + (group * outputs + row) * depth + j * micro.cols, depth, rows, cols, false);
+  void multiply() {
+    const int64_t strip = product::even_rows(micro_, w_.outputs), row_strips = (w_.outputs + strip - 1) / strip;
+    const auto rows_of = [&](int64_t i) {
+      const int64_t group = i / row_strips, row = i % row_strips * strip, rows = std::min(strip, w_.outputs - row);
+      const int64_t output = group * w_.outputs + row;
+      const float* a = gradient_space_.as<float>() + output * w_.positions;
+      float* to = reinterpret_cast<float*>(w_.context.result.data) + output * w_.depth;
+      for (int64_t j = 0; j < strips_; ++j) {
+        const int64_t cols = std::min<int64_t>(micro_.cols, w_.depth - j * micro_.cols);
+        micro_.loose(w_.positions, a, int64_t(sizeof(float)) * w_.positions,
+                     column_space_.as<uint32_t>() + (group * strips_ + j) * strip_size_, to + j * micro_.cols, w_.depth,
+                     rows, cols, false);
       }
+    };
+    const int64_t grain = grain_for(strip * w_.depth * w_.positions, kTaskWork);
+    parallel_for(w_.shape.groups * row_strips, grain, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) rows_of(i);
+    });
+  }
+
+ private:
+  void pack_strip(int64_t i, const float* channels, float* lines) {
+    const int64_t group = i / strips_, begin = i % strips_ * micro_.cols;
+    const int64_t cols = std::min<int64_t>(micro_.cols, w_.depth - begin);
+    for (int64_t k = 0; k < cols; ++k) {
+      const int64_t channel = channels_last_ ? (begin + k) % w_.inputs : (begin + k) / w_.taps;
+      const int64_t tap = channels_last_ ? (begin + k) / w_.inputs : (begin + k) % w_.taps;
+      kernels().select(channels + (group * w_.inputs + channel) * int64_t(input_.space()), input_.size(),
+                       sources_.data() + tap * pitch_, pitch_, lines + k * pitch_);
     }
-  };
-  parallel_for(shape.groups * row_strips, std::max<int64_t>(1, (1 << 17) / (strip * depth * points)), run);
-  return true;
+    micro_.deep(lines, pitch_, cols, w_.positions, product::padded_cols(micro_, cols),
+                column_space_.as<uint32_t>() + i * strip_size_);
+  }
+
+  const WeightGradient& w_;
+  const Micro& micro_;
+  const bool channels_last_;                   // of the result
+  const int64_t pitch_, strips_, strip_size_;  // of a tap's sources; of the im2col matrix
+  const FlatChannel input_;
+  const std::vector<int32_t> sources_;
+  Scratch gradient_space_, column_space_;
+};
+
+const char* run(const WeightGradient& w) {
+  Few few(w);
+  if (!few.gather_gradient()) return "the gradient is not finite, and meets padding";
+  few.pack();
+  few.multiply();
+  return nullptr;
 }
+
+}  // namespace
+
+constinit const WeightGradientWay few_gradient = {"few positions", refuses, run};
 
 }  // namespace cmodel::conv

@@ -10,9 +10,9 @@
 
 namespace cmodel::conv {
 
-class Line {
+class FlatChannel {
  public:
-  Line(int64_t batch, const int64_t* size, const Tensor& tensor) {
+  FlatChannel(int64_t batch, const int64_t* size, const Tensor& tensor) {
     const int64_t image = size[0] * size[1] * size[2];
     std::copy_n(std::initializer_list<int64_t>{image, 0, size[1] * size[2], size[2], 1}.begin(), 5, dense_.stride);
     offsets_.reserve(size_t(batch * image));
