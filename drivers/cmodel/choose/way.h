@@ -1,6 +1,7 @@
 // Choosing an implementation. A command's ways stand in a table, the preferred one first; the first that does not
 // refuse the problem runs. Which it was, and why those before it were not, is a line of the log (TORCH_NPU_DEBUG=3).
 #pragma once
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <type_traits>

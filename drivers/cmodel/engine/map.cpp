@@ -2,12 +2,13 @@
 #include "drivers/cmodel/engine/map.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "drivers/cmodel/choose/choice.h"
 #include "drivers/cmodel/choose/way.h"
 #include "drivers/cmodel/engine/one_instruction.h"
 #include "drivers/cmodel/interpreter/row_loops.h"
-#include "drivers/cmodel/threads/grain.h"
+#include "drivers/cmodel/threads/pool.h"
 
 namespace cmodel {
 namespace {
@@ -82,14 +83,17 @@ int first_store(const Plan& plan) {
 
 }  // namespace
 
-void MapProblem::find_space() {
+PointWalk::PointWalk(const Job& job)
+    : job(job),
+      plan(*job.program->plan),
+      views(static_cast<int>(plan.views.size())),
+      cost(std::max<int64_t>(plan.each_cost, kMapPoint)),
+      streams(streamed_operands(job)) {
+  // Scatters write in row-major order; everything else may be walked in the order of the output's memory.
   space.set(job, plan, 0, job.command.rank, plan.stores_at ? kNone : first_store(plan));
-  views = static_cast<int>(plan.views.size());
-  cost = std::max<int64_t>(plan.each_cost, kMapPoint);
-  streams = streamed_operands(job);
 }
 
-void MapProblem::choose_tiles() {
+void PointWalk::choose_tiles() {
   if (plan.indexes && !plan.stores_at) space.widen_tiles(kSmallTile);  // small images
   square = !plan.stores_at && runs_across(space, views);
   if (!square && !job.command.choice && can_fold(plan, space)) space.fold_columns(views, kSmallTile);
@@ -103,8 +107,8 @@ void MapProblem::choose_tiles() {
   block = chosen ? chosen : decided;
 }
 
-void MapProblem::run_tiles(Frame& frame, const Tiling& tiles, int64_t begin, int64_t end, const int64_t* base,
-                           int64_t position) {
+void PointWalk::run_tiles(Frame& frame, const Tiling& tiles, int64_t begin, int64_t end, const int64_t* base,
+                          int64_t position) {
   if (end - begin > 1 && !plan.invariants.empty()) hoist(frame);
   const Segment& segment = plan.segments[0];
   Tile tile;
@@ -117,12 +121,18 @@ void MapProblem::run_tiles(Frame& frame, const Tiling& tiles, int64_t begin, int
 
 namespace {
 
+struct MapProblem {
+  const Job& job;
+  const Plan& plan;
+  std::optional<PointWalk> walk;  // where one call does not do
+};
+
 const char* refuses_call(MapProblem& p) {
   return p.plan.one_instruction.kind == OneInstruction::kNot ? "the program has several instructions" : nullptr;
 }
 
-const char* refuses_row_loops(MapProblem& p) {
-  p.find_space();
+const char* refuses_row_loops(MapProblem& problem) {
+  const PointWalk& p = problem.walk.emplace(problem.job);
   if (p.job.command.choice) return "a tile was asked for";
   if (p.streams != 0) return "results bypass the caches";
   if (p.plan.loops.empty()) return "the program has no compiled loop";
@@ -132,7 +142,8 @@ const char* refuses_row_loops(MapProblem& p) {
 }
 
 // Rows that lie dense in all operands, one call of each compiled loop per row.
-const char* run_row_loops(MapProblem& p) {
+const char* run_row_loops(MapProblem& problem) {
+  PointWalk& p = *problem.walk;
   const Space& space = p.space;
   const int last = space.rank - 1;
   const int64_t cols = space.size[last], rows = space.total / cols;
@@ -169,7 +180,8 @@ const char* run_row_loops(MapProblem& p) {
   return nullptr;
 }
 
-void run_all_tiles(MapProblem& p) {
+void run_all_tiles(MapProblem& problem) {
+  PointWalk& p = *problem.walk;
   p.choose_tiles();
   const Tiling tiling(p.space, p.views, p.block, p.square, p.long_row);
   parallel_for(tiling.count(), grain_for(p.cost * tiling.points()), [&](int64_t begin, int64_t end) {
@@ -198,12 +210,13 @@ constexpr Way<MapProblem> kWays[] = {
 
 bool run_map(const Job& given, Failure& failure) {
   Job own;
-  MapProblem problem(with_plan(given, own));
+  const Job& job = with_plan(given, own);
+  MapProblem problem{job, *job.program->plan, {}};
   if (problem.plan.stores_at)
-    run_scatter(problem);
+    run_scatter(problem.walk.emplace(job));
   else
-    run_first(problem.job.command, kWays, problem);
-  return problem.sink.finish(failure);
+    run_first(job.command, kWays, problem);
+  return !problem.walk || problem.walk->sink.finish(failure);
 }
 
 }  // namespace cmodel

@@ -9,7 +9,7 @@
 #include "drivers/cmodel/engine/tuning.h"
 #include "drivers/cmodel/interpreter/fold.h"
 #include "drivers/cmodel/interpreter/interpreter.h"
-#include "drivers/cmodel/threads/grain.h"
+#include "drivers/cmodel/threads/pool.h"
 
 namespace cmodel {
 namespace {

@@ -5,7 +5,7 @@
 #include "drivers/cmodel/choose/way.h"
 #include "drivers/cmodel/engine/map.h"
 #include "drivers/cmodel/engine/scatter_split.h"
-#include "drivers/cmodel/threads/grain.h"
+#include "drivers/cmodel/threads/pool.h"
 
 namespace cmodel {
 namespace {
@@ -44,12 +44,12 @@ bool only_scatters(const Job& job, const Plan& plan) {
 }
 
 struct ScatterProblem {
-  MapProblem& map;
+  PointWalk& walk;
   const char* alone;      // why one thread has to do it all; null: several may
   int dimension = kNone;  // whose points the threads share
 };
 
-const char* one_thread_only(const MapProblem& p) {
+const char* one_thread_only(const PointWalk& p) {
   if (pool_threads() == 1) return "there is one thread";
   if (p.space.total * p.cost < kScatterCost) return "there are few points";
   return only_scatters(p.job, p.plan) ? nullptr : "what one thread writes another may touch";
@@ -57,15 +57,15 @@ const char* one_thread_only(const MapProblem& p) {
 
 const char* refuses_points(ScatterProblem& s) {
   if (s.alone) return s.alone;
-  s.dimension = split_dimension(s.map.job, s.map.plan, s.map.space);
+  s.dimension = split_dimension(s.walk.job, s.walk.plan, s.walk.space);
   if (s.dimension == kNone) return "no dimension keeps stores apart";
-  return s.map.space.size[s.dimension] < pool_threads() ? "the dimension is shorter than the threads are many"
-                                                        : nullptr;
+  return s.walk.space.size[s.dimension] < pool_threads() ? "the dimension is shorter than the threads are many"
+                                                         : nullptr;
 }
 
 // Each thread has points of its own.
 void share_points(ScatterProblem& s) {
-  MapProblem& p = s.map;
+  PointWalk& p = s.walk;
   const int d = s.dimension;
   const int64_t others = p.space.total / p.space.size[d], pieces = 2 * pool_threads();
   // Long pieces of the last dimension: rows are walked once for each.
@@ -87,7 +87,7 @@ const char* refuses_memory(ScatterProblem& s) {
 
 // Every thread walks all points in order and writes those that fall into its part of memory.
 void share_memory(ScatterProblem& s) {
-  MapProblem& p = s.map;
+  PointWalk& p = s.walk;
   const Tiling tiling(p.space, p.views, p.block, p.square, p.long_row);
   const int64_t parts = pool_threads();
   parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
@@ -101,7 +101,7 @@ void share_memory(ScatterProblem& s) {
 }
 
 void run_alone(ScatterProblem& s) {
-  MapProblem& p = s.map;
+  PointWalk& p = s.walk;
   const Tiling tiling(p.space, p.views, p.block, p.square, p.long_row);
   p.run_tiles(prepare(p.job, p.sink, p.block), tiling, 0, tiling.count(), nullptr, 0);
 }
@@ -114,11 +114,10 @@ constexpr Way<ScatterProblem> kWays[] = {
 
 }  // namespace
 
-void run_scatter(MapProblem& problem) {
-  problem.find_space();
-  problem.choose_tiles();
-  ScatterProblem scatter{problem, one_thread_only(problem)};
-  run_first(problem.job.command, kWays, scatter);
+void run_scatter(PointWalk& walk) {
+  walk.choose_tiles();
+  ScatterProblem scatter{walk, one_thread_only(walk)};
+  run_first(walk.job.command, kWays, scatter);
 }
 
 }  // namespace cmodel

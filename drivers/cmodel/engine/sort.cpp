@@ -5,7 +5,7 @@
 #include "drivers/cmodel/engine/sort_order.h"
 #include "drivers/cmodel/engine/tuning.h"
 #include "drivers/cmodel/interpreter/interpreter.h"
-#include "drivers/cmodel/threads/grain.h"
+#include "drivers/cmodel/threads/pool.h"
 
 namespace cmodel {
 namespace {

@@ -46,13 +46,37 @@ struct Failure {
 };
 
 // Do the operand's elements lie one behind the other in row-major order over the command's sizes?
-bool is_contiguous(const npu_command& command, const Operand& operand);
+inline bool is_contiguous(const npu_command& command, const Operand& operand) {
+  int64_t expected = 1;
+  for (int d = command.rank - 1; d >= 0; --d) {
+    if (command.size[d] == 1) continue;
+    if (operand.stride[d] != expected) return false;
+    expected *= command.size[d];
+  }
+  return true;
+}
+
 // Is every stride (of a dimension larger than 1) zero?
-bool is_one_value(const npu_command& command, const Operand& operand);
+inline bool is_one_value(const npu_command& command, const Operand& operand) {
+  if (operand.immediate) return true;
+  for (int d = 0; d < command.rank; ++d)
+    if (command.size[d] > 1 && operand.stride[d] != 0) return false;
+  return true;
+}
+
 // Points of the command's index space.
-int64_t points_of(const npu_command& command);
+inline int64_t points_of(const npu_command& command) {
+  int64_t points = 1;
+  for (int d = 0; d < command.rank; ++d) points *= command.size[d];
+  return points;
+}
+
 // "MAP (aten::add)"
-std::string describe(const npu_command& command);
+inline std::string describe(const npu_command& command) {
+  std::string text = npu::command_name(command.kind);
+  if (command.label) text += std::string(" (") + command.label + ")";
+  return text;
+}
 
 // The engine. Each runs the job to its end on the calling thread and the pool; false: see `failure`.
 // Jobs are valid (npu::validate_command) and every affine access lies inside live allocations.

@@ -39,8 +39,12 @@ void parallel_for(int64_t count, int64_t grain, F&& body) {
                [](void* f, int64_t begin, int64_t end) { (*static_cast<std::remove_reference_t<F>*>(f))(begin, end); });
 }
 
-// Items of `each` work that make a task of at least `least`: the grain of a parallel_for.
-inline int64_t grain_for(int64_t each, int64_t least) {
+// What a chunk of a parallel_for is worth, where its cost is known: waking a helper and claiming a chunk take a few
+// microseconds (npu-engine-bench add, with two threads and more).
+constexpr int64_t kChunkPicoseconds = 10'000'000;
+
+// Items of `each` work that make a task of at least `least`: the grain of a parallel_for. At least one.
+inline int64_t grain_for(int64_t each, int64_t least = kChunkPicoseconds) {
   return std::max<int64_t>(1, least / std::max<int64_t>(1, each));
 }
 
@@ -50,6 +54,12 @@ inline int64_t parts_for(int64_t tasks, int64_t wanted, int64_t items, int64_t l
   int64_t parts = 1;
   while (tasks * parts < wanted && items / parts >= least) parts *= 2;
   return parts;
+}
+
+// Items of a piece so that each thread has one, in whole vectors of sixteen; `least` and `most` of them.
+inline int64_t split_for_threads(int64_t items, int64_t least, int64_t most) {
+  const int64_t share = (items + pool_threads() - 1) / pool_threads();
+  return std::clamp<int64_t>((share + 15) / 16 * 16, least, most);
 }
 
 }  // namespace cmodel
