@@ -21,6 +21,9 @@ help:
 	@echo "make test         build and run the tests (TEST=tests/memory for a part, WORKERS=4 on a larger machine)"
 	@echo "make conformance  PyTorch's op, module and optimizer databases, nine dtypes; report in build/conformance.html"
 	@echo "make conformance-compile  every sample of PyTorch's op database through torch.compile; build/conformance-compile.html"
+	@echo "make docs         the pages as a site with search and the Python reference, in build/docs/site"
+	@echo "make tidy         clang-tidy (FOLDERS=\"csrc/core support\" for some)"
+	@echo "make coverage     lines of Python and C++ that the tests reach (TEST=tests/memory for those of a part)"
 	@echo "make operators    make docs/operators.md: what is native, decomposed, or still on the CPU"
 	@echo "make install      build, and let .venv/bin/python find the device (demo and test begin with it)"
 	@echo "make build        .venv, libraries, drivers (NPU_DRIVERS=cmodel,template for some of them)"
@@ -31,9 +34,6 @@ help:
 	@echo "make rtl-area     LUT, flip-flops, DSP and RAM of every module, by Yosys (pip install pyosys)"
 	@echo "make format       ruff and clang-format, in place"
 	@echo "make lint         what CI checks besides tests: formatting, layers"
-	@echo "make docs         the pages as a site with search and the Python reference, in build/docs/site"
-	@echo "make tidy         clang-tidy (FOLDERS=\"csrc/core support\" for some)"
-	@echo "make coverage     lines of Python and C++ that the tests reach (TEST=tests/memory for those of a part)"
 	@echo "make clean        remove build output, keep .venv"
 
 $(REQUIREMENTS): requirements.txt

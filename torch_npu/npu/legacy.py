@@ -6,6 +6,7 @@ construction, isinstance, and Tensor.type().
 
 import torch
 
+__all__: list[str] = []  # the types are names of torch.npu itself
 _TYPES = {
     "FloatTensor": torch.float32,
     "DoubleTensor": torch.float64,
@@ -35,7 +36,6 @@ class _LegacyType(type):
 
 
 def types() -> dict[str, type]:
-    """The types by name."""
     made = {}
     for name, dtype in _TYPES.items():
         members = {"dtype": dtype, "__module__": "torch.npu", "__qualname__": name}
