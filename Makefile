@@ -21,6 +21,9 @@ help:
 	@echo "make test         build and run the tests (TEST=tests/memory for a part, WORKERS=4 on a larger machine)"
 	@echo "make conformance  PyTorch's op, module and optimizer databases, nine dtypes; report in build/conformance.html"
 	@echo "make conformance-compile  every sample of PyTorch's op database through torch.compile; build/conformance-compile.html"
+	@echo "make docs         the pages as a site with search and the Python reference, in build/docs/site"
+	@echo "make tidy         clang-tidy (FOLDERS=\"csrc/core support\" for some)"
+	@echo "make coverage     lines of Python and C++ that the tests reach (TEST=tests/memory for those of a part)"
 	@echo "make operators    make docs/operators.md: what is native, decomposed, or still on the CPU"
 	@echo "make install      build, and let .venv/bin/python find the device (demo and test begin with it)"
 	@echo "make build        .venv, libraries, drivers (NPU_DRIVERS=cmodel,template for some of them)"
@@ -31,9 +34,6 @@ help:
 	@echo "make rtl-area     LUT, flip-flops, DSP and RAM of every module, by Yosys (pip install pyosys)"
 	@echo "make format       ruff and clang-format, in place"
 	@echo "make lint         what CI checks besides tests: formatting, types of torch_npu, layers, sizes"
-	@echo "make docs         the pages as a site with search and the Python reference, in build/docs/site"
-	@echo "make tidy         clang-tidy (FOLDERS=\"csrc/core support\" for some)"
-	@echo "make coverage     lines of Python and C++ that the tests reach (TEST=tests/memory for those of a part)"
 	@echo "make clean        remove build output, keep .venv"
 
 $(REQUIREMENTS): requirements.txt
@@ -131,10 +131,11 @@ $(call stamp,docs) $(call stamp,tools): $(VENV)/.%: $(REQUIREMENTS)
 docs: install $(call stamp,docs)
 	$(BIN)/python tools/docs_site.py
 
+# Kernels of one instruction set use vector functions that only GCC has.
 FOLDERS ?= csrc drivers support tools
 tidy: build $(call stamp,tools)
 	$(BIN)/python $(BIN)/run-clang-tidy.py -clang-tidy-binary $(BIN)/clang-tidy -p build -quiet -j $(JOBS) \
-	  $(foreach folder,$(FOLDERS),'$(CURDIR)/$(folder)/')
+	  $(foreach folder,$(FOLDERS),'$(CURDIR)/$(folder)/(?!.*(kernels|micro)_)')
 
 # Python by all of TEST, C++ by the programs that run without PyTorch; pages in build/coverage and build-coverage.
 coverage: install $(call stamp,tools)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import ROOT
+from torch_npu import config
 from torch_npu.cli import make_parser
 
 MARK = re.compile(r"(?:(\d[\d,.]*)|(\w+))\s*<!-- ([=~]) ([\w-]+) -->")
@@ -131,3 +132,18 @@ def test_command_line_page_lists_every_command():
     listed = set(re.findall(r"`([\w-]+)`", "".join(row.split("|")[1] for row in rows.splitlines())))
     registered = {action.dest: action for action in make_parser()._actions}["command"].choices
     assert listed == {*registered}
+
+
+def test_variables_that_pages_name_are_settings():
+    known = {setting.name for setting in config.VARIABLES} | {"TORCH_NPU_BUILD"}  # of setup.py
+    for page in [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]:
+        named = set(re.findall(r"\b(?:TORCH_NPU|NPU_CMODEL)_[A-Z]+(?:_[A-Z]+)*\b", page.read_text()))
+        assert named <= known, page
+
+
+def test_operators_page_adds_up():
+    page = (ROOT / "docs" / "operators.md").read_text()
+    rows = re.findall(r"^\| (.*?), (\d+)(?: entries)? \| (\d+) \| (\d+) \| (\d+) \|$", page, re.MULTILINE)
+    assert len(rows) == 5
+    for name, total, *parts in rows:
+        assert int(total) == sum(map(int, parts)), name

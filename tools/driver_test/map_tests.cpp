@@ -171,7 +171,7 @@ Case masked_gather(Random& random) {
 
 Case random_scatter(Random& random) {
   Case c(NPU_SCATTER, random_sizes(random, 1, 3, 2000));
-  std::vector<int> dtypes = all_dtypes();
+  const std::vector<int>& dtypes = all_dtypes();
   const auto mode = static_cast<int>(random.below(5));
   int dtype = random.pick(dtypes);
   if (dtype == NPU_BOOL && (mode == NPU_STORE_ADD || mode == NPU_STORE_MUL)) dtype = NPU_F32;

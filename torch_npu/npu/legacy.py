@@ -6,6 +6,7 @@ construction, isinstance, and Tensor.type().
 
 import torch
 
+__all__: list[str] = []  # the types are names of torch.npu itself
 _TYPES = {
     "FloatTensor": torch.float32,
     "DoubleTensor": torch.float64,

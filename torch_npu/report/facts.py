@@ -19,6 +19,7 @@ LINES = 4  # per op
 
 
 def gather(recording: Recording, title: str, steps: int = 1) -> dict:
+    """Everything that a report says of a recording."""
     index = recording.device.index
     properties = torch_npu.npu.get_device_properties(index)
     peak = peaks.find(index, recording.simulated, recording.commands)

@@ -183,7 +183,7 @@ ProgramFamily f_uniform;
 
 void launch_uniform(at::TensorIteratorBase& iter, const double from, const double to, Gen generator) {
   constexpr const char* label = "aten::uniform_";
-  const at::Tensor self = iter.tensor(0);
+  const at::Tensor& self = iter.tensor(0);
   const npu_dtype type = numeric_dtype(self.scalar_type(), label);
   const npu_dtype compute = compute_dtype(type);
   const int digits = digits_of(type);
