@@ -10,13 +10,19 @@ import torch
 from torch_npu import cli
 
 
-class Called(NamedTuple):
+class Finished(NamedTuple):
+    """What a command said, of this process or of a child."""
+
     status: int
     out: str
     err: str
 
+    def lines(self) -> list[str]:
+        assert self.status == 0, self.err
+        return self.out.splitlines()
 
-def called(*arguments: str) -> Called:
+
+def called(*arguments: str) -> Finished:
     """The command line inside this process: status, stdout and stderr, those of the file descriptors."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         sys.stdout.flush()
@@ -44,4 +50,4 @@ def called(*arguments: str) -> Called:
                 os.close(copy)
         out.seek(0)
         err.seek(0)
-        return Called(status, out.read(), err.read())
+        return Finished(status, out.read(), err.read())
