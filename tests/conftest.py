@@ -14,6 +14,7 @@ import torch
 
 import torch_npu
 from tests.support import LIBRARIES, ROOT
+from tests.support.command_line import Finished
 from torch_npu import debug
 
 
@@ -23,15 +24,11 @@ def no_garbage():
     gc.collect()
 
 
-class Finished:
-    """What a child process said."""
-
-    def __init__(self, result: subprocess.CompletedProcess):
-        self.status, self.out, self.err = result.returncode, result.stdout, result.stderr
-
-    def lines(self) -> list[str]:
-        assert self.status == 0, self.err
-        return self.out.splitlines()
+def child(command: list[str], timeout: float, folder: Path, variables: dict[str, str | None]) -> Finished:
+    environment = {name: value for name, value in {**os.environ, **variables}.items() if value is not None}
+    command = [sys.executable, *command]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment, cwd=folder)
+    return Finished(result.returncode, result.stdout, result.stderr)
 
 
 @pytest.fixture
@@ -39,12 +36,7 @@ def python():
     """Runs a piece of Python in a new process: python(code, TORCH_NPU_DRIVER="template"). None removes a variable."""
 
     def run(code: str, *arguments: str, timeout: float = 120, **variables: str | None) -> Finished:
-        environment = {**os.environ, **variables}
-        environment = {name: value for name, value in environment.items() if value is not None}
-        command = [sys.executable, "-c", textwrap.dedent(code), *arguments]
-        return Finished(
-            subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment, cwd=ROOT)
-        )
+        return child(["-c", textwrap.dedent(code), *arguments], timeout, ROOT, variables)
 
     return run
 
@@ -54,11 +46,7 @@ def module():
     """Runs python -m torch_npu with arguments."""
 
     def run(*arguments: str, timeout: float = 300, folder: Path = ROOT, **variables: str) -> Finished:
-        environment = {**os.environ, **variables}
-        command = [sys.executable, "-m", "torch_npu", *arguments]
-        return Finished(
-            subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment, cwd=folder)
-        )
+        return child(["-m", "torch_npu", *arguments], timeout, folder, variables)
 
     return run
 

@@ -161,17 +161,21 @@ def wrong_headers(root: Path) -> list[str]:
     return found
 
 
-def main() -> int:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def asked(description: str | None) -> tuple[Path, House, list[str]]:
+    """The tree of the command line, its map and its files."""
+    options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--root", type=Path, default=ROOT, help="the tree to look at")
     root = options.parse_args().root.resolve()
     house = House(tomllib.loads((root / "tools" / "rooms.toml").read_text()))
-    files = code_files(root, {folder.split("/")[0] for folder in house.wings})
-    found = wrong_rooms(house, files) + wrong_uses(root, house, files) + wrong_headers(root)
+    return root, house, code_files(root, {folder.split("/")[0] for folder in house.wings})
+
+
+def tell(found: list[str]) -> int:
     for line in found:
         print(line)
     return int(bool(found))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    root, house, files = asked(__doc__)
+    sys.exit(tell(wrong_rooms(house, files) + wrong_uses(root, house, files) + wrong_headers(root)))

@@ -1,14 +1,12 @@
 """What a reader can hold: files per room, lines per file and function. Exit status 1 names each that has more."""
 
-import argparse
 import ast
 import re
 import sys
-import tomllib
 from collections import Counter
 from pathlib import Path, PurePosixPath
 
-from check_layers import CPP, ROOT, House, code_files
+from check_layers import CPP, asked, tell
 
 MOST_FILES = 25  # of code, in one folder
 MOST_LINES = 500  # of a file
@@ -90,17 +88,6 @@ def too_full(files: list[str]) -> list[str]:
     ]
 
 
-def main() -> int:
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--root", type=Path, default=ROOT, help="the tree to look at")
-    root = options.parse_args().root.resolve()
-    house = House(tomllib.loads((root / "tools" / "rooms.toml").read_text()))
-    files = code_files(root, {folder.split("/")[0] for folder in house.wings})
-    found = too_full(files) + too_long(root, files)
-    for line in found:
-        print(line)
-    return int(bool(found))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    root, _, files = asked(__doc__)
+    sys.exit(tell(too_full(files) + too_long(root, files)))

@@ -1,59 +1,20 @@
 """python -m torch_npu, and the pages made from code."""
 
 import json
-import os
 import re
 import shlex
 import shutil
 import sys
-import tempfile
-from typing import NamedTuple
 
 import pytest
 import torch
 
 from tests.support import ROOT, needs_profiler
+from tests.support.command_line import called
 from torch_npu import cli, config
 from torch_npu.cli import config as config_command
 from torch_npu.console import command
 from torch_npu.console.progress import Progress
-
-
-class Called(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-
-def called(*arguments: str) -> Called:
-    """The command line inside this process: status, stdout and stderr, those of the file descriptors."""
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        before = [(number, os.dup(number)) for number in (1, 2)]
-        streams, environment, argv = (sys.stdout, sys.stderr), dict(os.environ), sys.argv
-        threads = torch.get_num_threads()
-        os.dup2(out.fileno(), 1)
-        os.dup2(err.fileno(), 2)
-        sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
-        try:
-            status = cli.main(list(arguments))
-        except SystemExit as end:  # argparse: --help, or a wrong command line
-            status = end.code
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            sys.stdout, sys.stderr = streams
-            sys.argv = argv
-            torch.set_num_threads(threads)
-            os.environ.clear()
-            os.environ.update(environment)
-            for number, copy in before:
-                os.dup2(copy, number)
-                os.close(copy)
-        out.seek(0)
-        err.seek(0)
-        return Called(status, out.read(), err.read())
 
 
 def test_info_names_driver_device_and_memory(module):

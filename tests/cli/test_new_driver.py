@@ -4,20 +4,21 @@ import json
 
 import pytest
 
+from tests.support.command_line import called
 from torch_npu import new_driver
 
 
-def test_names_and_folders_are_checked_before_anything_is_written(module, tmp_path):
+def test_names_and_folders_are_checked_before_anything_is_written(tmp_path):
     for name, reason in (("My-Chip", "lower-case"), ("cmodel", "no driver has"), ("../x", "lower-case")):
         with pytest.raises(ValueError, match=reason):
             new_driver.check_name(name, ["cmodel"])
-    result = module("new-driver", "cmodel", "--out", str(tmp_path / "out"))
+    result = called("new-driver", "cmodel", "--out", str(tmp_path / "out"))
     assert result.status == 2 and "no driver has" in result.err and not (tmp_path / "out").exists()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes").write_text("keep")
-    result = module("new-driver", "mine", "--out", str(tmp_path / "mine"))
+    result = called("new-driver", "mine", "--out", str(tmp_path / "mine"))
     assert result.status == 2 and "--out" in result.err and len(list((tmp_path / "mine").iterdir())) == 1
-    facts = json.loads(module("new-driver", "mine", "--out", str(tmp_path / "fresh"), "--json").out)
+    facts = json.loads(called("new-driver", "mine", "--out", str(tmp_path / "fresh"), "--json").out)
     assert f"{tmp_path}/fresh/mine.c" in facts["files"]
 
 

@@ -94,58 +94,7 @@ def test_a_size_that_overflows_is_refused():
     assert device_works()
 
 
-# -- drivers that cannot be used: import torch works, the first use says why --
-
-USE = """
-    import torch
-    print(torch.ones(2).sum().item(), torch.npu.is_available(), torch.npu.device_count())
-    try:
-        torch.ones(2, device="npu")
-    except RuntimeError as error:
-        print(str(error).splitlines()[0])
-"""
-
-
-def use(python, driver: str) -> str:
-    alive, sentence = python(USE, TORCH_NPU_DRIVER=driver).lines()
-    assert alive == "2.0 False 0"
-    return sentence
-
-
-def test_an_unknown_driver_lists_the_known_ones(python):
-    sentence = use(python, "nonsense")
-    assert 'driver "nonsense"' in sentence and "cmodel" in sentence and "template" in sentence
-
-
-def test_a_path_that_is_not_there(python):
-    assert "/no/such/driver.so" in use(python, "/no/such/driver.so")
-
-
-def test_a_file_that_is_no_library(python, tmp_path):
-    (tmp_path / "text.so").write_text("hello")
-    assert str(tmp_path / "text.so") in use(python, str(tmp_path / "text.so"))
-
-
-def test_an_option_that_is_not_known(python):
-    assert "nonsense=1" in use(python, "cmodel:nonsense=1")
-
-
-def test_a_driver_of_another_contract_version(python, broken_driver):
-    sentence = use(python, broken_driver("abi99"))
-    assert "contract version" in sentence and "rebuild it" in sentence
-
-
-def test_a_library_without_the_symbol(python, broken_driver):
-    assert "does not export npu_driver_get" in use(python, broken_driver("nosymbol"))
-
-
-def test_a_driver_that_fails_to_start(python, broken_driver):
-    sentence = use(python, broken_driver("noopen"))
-    assert "could not be started" in sentence and "/dev/mychip0" in sentence
-
-
-def test_one_bad_driver_of_two_is_named(python):
-    assert '"nonsense"' in use(python, "cmodel,nonsense")
+# -- drivers --
 
 
 def test_two_drivers_at_once(python):
@@ -238,46 +187,3 @@ def test_sending_a_tensor_to_another_process_says_what_to_send():
         with pytest.raises(RuntimeError, match=r"npu tensors cannot be sent to another process: send tensor.cpu\(\)"):
             ForkingPickler.dumps(what)
     assert pickle.loads(ForkingPickler.dumps(x.cpu())).tolist() == [1, 1, 1]
-
-
-# -- the fallback --
-
-
-def test_fallback_can_be_forbidden():
-    import torch_npu
-
-    x = torch.ones(3, 3, device="npu")
-    torch_npu.fallback.reset()
-    with torch_npu.fallback.mode("error"), pytest.raises(RuntimeError, match="linalg_svd|TORCH_NPU_FALLBACK"):
-        torch.linalg.svdvals(x)
-    assert torch_npu.fallback.report() == {"aten::_linalg_svd.U": 1} and torch_npu.fallback.get_mode() == "quiet"
-
-
-def test_fallback_is_counted_per_op_and_reset():
-    import torch_npu
-
-    torch_npu.fallback.reset()
-    torch.linalg.svdvals(torch.ones(3, 3, device="npu"))
-    report = torch_npu.fallback.report()
-    assert any("linalg_svd" in name for name in report) and all(count >= 1 for count in report.values())
-    torch_npu.fallback.reset()
-    assert torch_npu.fallback.report() == {}
-
-
-def test_an_unknown_fallback_mode_lists_the_known_ones():
-    import torch_npu
-
-    with pytest.raises((RuntimeError, ValueError), match="warn.*quiet.*error"):
-        torch_npu.fallback.set_mode("nonsense")
-
-
-def test_native_commands_are_counted(cmodel):
-    import torch_npu
-
-    a = torch.ones(8, 8, device="npu")
-    with torch_npu.native.counting() as counts:
-        a @ a
-    report = torch_npu.native_report()
-    assert any("mm" in name for name in report) and counts == report
-    a @ a
-    assert torch_npu.native_report() == report == counts

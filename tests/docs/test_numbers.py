@@ -29,7 +29,7 @@ NUMBERS = {
     "large-segment-mib": (f"{CACHE}/types.h", r"large_segment = (\d+)u << 20"),
     "own-segment-mib": (f"{CACHE}/block.h", r"kOwnSegment = (\d+)u << 20"),
     "streams-per-priority": ("csrc/core/device/stream.cpp", r"kStreamsPerPriority = (\d+)"),
-    "redzone": ("csrc/core/observe/sanitizer/sanitizer.h", r"kGap = (\d+)"),
+    "redzone": ("csrc/core/memory/sanitizer_calls.h", r"kGap = (\d+)"),
     "quarantine-mib": ("csrc/core/memory/quarantine.cpp", r"kMostBytes = (\d+)u << 20"),
     "oom-largest": ("csrc/core/memory/oom.cpp", r"largest_live\(device\.index, (\d+)\)"),
     "inline-ns": ("drivers/cmodel/runtime/options.h", r"inline_ns = ([\d']+)"),

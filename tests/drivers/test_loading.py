@@ -1,35 +1,46 @@
-"""A library that is no driver, or a wrong one, is refused with a sentence, and another can be chosen."""
+"""A driver that cannot be used: import torch works, the first use says why, and another driver can be chosen then."""
 
 import os
 import subprocess
 
-import pytest
-
 from tests.support import ROOT
 
 
-def first_use(python, **environment):
-    """Whether a device is said to be there, and how the first allocation fails."""
+def first_uses(python, drivers: list[str]) -> list[list[str]]:
+    """In one process, for one driver after the other: what is said of devices, and how the first allocation fails."""
     code = """
-        import torch
-        print(torch.npu.is_available())
-        try:
-            torch.empty(1, device="npu")
-        except Exception as error:
-            print(f"{type(error).__name__}: {error}")
-    """
-    return python(code, **environment).lines()[:2]
-
-
-def test_another_driver_can_be_chosen_after_a_failure(python):
-    code = """
-        import os, torch
-        print(torch.npu.device_count())
+        import os, sys, torch
+        for driver in sys.argv[1:]:
+            os.environ["TORCH_NPU_DRIVER"] = driver
+            print(torch.ones(2).sum().item(), torch.npu.is_available(), torch.npu.device_count())
+            try:
+                torch.ones(2, device="npu")
+            except Exception as error:
+                print(f"{type(error).__name__}: {error}".splitlines()[0])
         os.environ["TORCH_NPU_DRIVER"] = "template"
         print(torch.npu.device_count(), torch.zeros(2, device="npu").cpu().tolist())
     """
-    lines = python(code, TORCH_NPU_DRIVER="nonsense", TORCH_NPU_FALLBACK="quiet").lines()
-    assert lines == ["0", "1 [0.0, 0.0]"]
+    *lines, last = python(code, *drivers, TORCH_NPU_DRIVER=None, TORCH_NPU_FALLBACK="quiet").lines()
+    assert last == "1 [0.0, 0.0]"
+    return [lines[i : i + 2] for i in range(0, len(lines), 2)]
+
+
+def test_a_driver_that_cannot_be_used_says_why(python, broken_driver, tmp_path):
+    text = tmp_path / "text.so"
+    text.write_text("hello")
+    sentences = {
+        "nonsense": ['driver "nonsense"', "cmodel", "template"],
+        "cmodel,nonsense": ['"nonsense"'],
+        "/no/such/driver.so": ["/no/such/driver.so"],
+        str(text): [str(text)],
+        "cmodel:nonsense=1": ["nonsense=1"],
+        broken_driver("abi99"): ["contract version", "rebuild it"],
+        broken_driver("nosymbol"): ["does not export npu_driver_get"],
+        broken_driver("noopen"): ["could not be started", "/dev/mychip0"],
+    }
+    for said, words in zip(first_uses(python, list(sentences)), sentences.values(), strict=True):
+        assert said[0] == "2.0 False 0" and said[1].startswith("RuntimeError: ")
+        assert all(word in said[1] for word in words), said
 
 
 # A table with one thing wrong; everything before that thing works.
@@ -52,20 +63,22 @@ NPU_EXPORT const npu_driver* npu_driver_get(void) {
 """
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ("d.struct_size = 100", "has a table of 100 bytes, expected at least"),
-        ("d.copy_to_host = 0", "lacks the function copy_to_host, which the contract requires"),
-        ("return 0", "returned no table from npu_driver_get"),
-        ("", "could not count its devices: the bus is on fire"),
-    ],
-)
-def test_a_wrong_table_is_refused_with_a_sentence(python, tmp_path, change, sentence):
-    source, library = tmp_path / "wrong.c", tmp_path / "libwrong.so"
-    source.write_text(WRONG_TABLE.replace("CHANGE", change))
-    compiler = os.environ.get("CC", "cc")
-    subprocess.run([compiler, "-shared", "-fPIC", f"-I{ROOT}/include", source, "-o", library], check=True)
-    available, error = first_use(python, TORCH_NPU_DRIVER=str(library))
-    assert available == "False"
-    assert error.startswith("RuntimeError") and sentence in error and str(library) in error
+WRONG = {
+    "d.struct_size = 100": "has a table of 100 bytes, expected at least",
+    "d.copy_to_host = 0": "lacks the function copy_to_host, which the contract requires",
+    "return 0": "returned no table from npu_driver_get",
+    "": "could not count its devices: the bus is on fire",
+}
+
+
+def test_a_wrong_table_is_refused_with_a_sentence(python, tmp_path):
+    libraries = [tmp_path / f"libwrong{number}.so" for number in range(len(WRONG))]
+    for library, change in zip(libraries, WRONG, strict=True):
+        source = library.with_suffix(".c")
+        source.write_text(WRONG_TABLE.replace("CHANGE", change))
+        compiler = os.environ.get("CC", "cc")
+        subprocess.run([compiler, "-shared", "-fPIC", f"-I{ROOT}/include", source, "-o", library], check=True)
+    said = first_uses(python, list(map(str, libraries)))
+    for (devices, error), library, sentence in zip(said, libraries, WRONG.values(), strict=True):
+        assert devices == "2.0 False 0"
+        assert error.startswith("RuntimeError") and sentence in error and str(library) in error

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import torch_npu
+from tests.support.command_line import called
 from torch_npu.fallback import FallbackChanged, locked
 
 SVD, FFT = "aten::linalg_svd", "aten::_fft_r2c"
@@ -52,12 +53,12 @@ def test_a_script_is_checked(module, tmp_path):
     assert result.status == 1 and f"- {FFT}" in result.err
 
 
-def test_what_is_no_lock_file_is_refused(module, tmp_path):
+def test_what_is_no_lock_file_is_refused(tmp_path):
     (tmp_path / "lock").write_text("svd please\n")
-    result = module("lock", "--file", str(tmp_path / "lock"), __file__)
+    result = called("lock", "--file", str(tmp_path / "lock"), __file__)
     assert result.status == 2 and "line 1: expected the name of an op" in result.err and "--update" in result.err
-    assert module("lock", "--update", "--file", str(tmp_path / "lock"), __file__).status == 0
+    assert called("lock", "--update", "--file", str(tmp_path / "lock"), __file__).status == 0
     assert (tmp_path / "lock").read_text().startswith("# Ops that run on the CPU")
     (tmp_path / "bad.py").write_text("raise SystemExit(3)")
-    result = module("lock", "--file", str(tmp_path / "new"), str(tmp_path / "bad.py"))
+    result = called("lock", "--file", str(tmp_path / "new"), str(tmp_path / "bad.py"))
     assert result.status == 1 and not (tmp_path / "new").exists()

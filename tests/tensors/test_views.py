@@ -10,37 +10,6 @@ def npu(*shape):
     return torch.arange(float(torch.Size(shape).numel())).reshape(shape).to("npu")
 
 
-VIEWS = {
-    "view": lambda x: x.view(-1),
-    "reshape": lambda x: x.reshape(6, 4),
-    "as_strided": lambda x: x.as_strided((2, 3), (1, 5), 2),
-    "transpose": lambda x: x.transpose(0, 1),
-    "permute": lambda x: x.permute(2, 0, 1),
-    "slice": lambda x: x[:, 1:, ::2],
-    "select": lambda x: x[1],
-    "diagonal": lambda x: x.diagonal(dim1=1, dim2=2),
-    "unfold": lambda x: x.unfold(2, 2, 1),
-    "expand": lambda x: x[:, :1].expand(2, 3, 4),
-    "squeeze": lambda x: x.unsqueeze(0).squeeze(),
-    "split": lambda x: x.split(2, dim=2)[1],
-    "unbind": lambda x: x.unbind(1)[2],
-    "movedim": lambda x: x.movedim(0, 2),
-    "view_dtype": lambda x: x.view(torch.int32),
-    "detach": lambda x: x.detach(),
-    "alias": lambda x: torch.ops.aten.alias(x),
-}
-
-
-@pytest.mark.parametrize("name", VIEWS)
-def test_view_has_the_memory_of_its_base_and_the_values_of_the_cpu(name):
-    base = npu(2, 3, 4)
-    view = VIEWS[name](base)
-    want = VIEWS[name](base.cpu())
-    assert view.untyped_storage().data_ptr() == base.untyped_storage().data_ptr()
-    assert (view.shape, view.stride(), view.storage_offset()) == (want.shape, want.stride(), want.storage_offset())
-    torch.testing.assert_close(view.cpu(), want)
-
-
 def test_view_as_complex_and_view_as_real_share_memory():
     pairs = npu(4, 2)
     z = torch.view_as_complex(pairs)

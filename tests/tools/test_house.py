@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import PurePosixPath
 
 import pytest
 
@@ -53,7 +54,6 @@ def plant(tree, files):
         ("device/ground/b.h", '#include "device/roof/a.cpp"\n', "expected a room on a floor below device/ground"),
         ("device/left/c.h", '#include "../right/a.h"\n', "expected a room on a floor below device/left"),
         ("device/ground/b.h", "#include <torch/torch.h>\n", "expected no PyTorch in device/"),
-        ("device/ground/b.h", '#include "host/cli/x.h"\n', ""),  # no such file: not ours
         ("host/b.cpp", '#include "device/left/b.h"\n', "expected one of device/roof"),
         ("host/b.cpp", '#include "device/roof/a.cpp"\n', ""),
         ("host/c.py", "from host.cli import run\n", "expected a room on a floor below host"),
@@ -73,7 +73,7 @@ def test_uses_that_the_map_forbids_are_named(tmp_path, file, text, sentence):
     plant(tmp_path, {file: text})
     found = check("check_layers.py", tmp_path)
     assert sentence in found if sentence else not found
-    assert not sentence or file in found
+    assert not sentence or str(PurePosixPath(file).parent) in found
 
 
 def statements(count):
