@@ -19,6 +19,7 @@
 #include "csrc/core/memory/staging.h"
 #include "csrc/core/observe/debug.h"
 #include "support/loading/driver_table.h"
+#include "support/program/accesses.h"
 
 namespace torch_npu {
 namespace {
@@ -290,10 +291,10 @@ std::string CompiledKernel::signature(const at::Tensor* const* tensors, const np
 }
 
 std::vector<int> CompiledKernel::written() const {
+  const npu_program_desc desc = program_ ? program_->program.desc() : npu_program_desc{};
   std::set<int> found;
-  if (!program_) found.insert(operand_tensors_[2]);  // a MATMUL or CONV that stores its sums
-  for (const npu_instr& instr : program_ ? program_->program.instrs : std::vector<npu_instr>{}) {
-    if (instr.op == NPU_OP_STORE || instr.op == NPU_OP_STORE_AT) found.insert(operand_tensors_[instr.imm]);
+  for (const npu::Access& access : npu::accesses_of(command_, program_ ? &desc : nullptr)) {
+    if (access.write) found.insert(operand_tensors_[access.operand]);
   }
   return {found.begin(), found.end()};
 }

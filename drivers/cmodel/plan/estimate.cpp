@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "drivers/cmodel/interpreter/interpreter.h"
+#include "support/cost/command_cost.h"
 
 namespace cmodel {
 
@@ -15,12 +16,8 @@ int64_t estimate_ns(const Job& job) {
     case NPU_MATMUL:
       // 30 multiply-adds per ns is what one core does in F32; a product has two flops for each.
       return kCommand + points * std::max<int64_t>(command.u.matmul.k, 1) / 30 + points * program_cost / 1000;
-    case NPU_CONV: {
-      const npu_conv& conv = command.u.conv;
-      int64_t work = conv.batch * conv.out_channels * (conv.in_channels / std::max<int64_t>(conv.groups, 1));
-      for (uint32_t d = 0; d < conv.spatial_rank; ++d) work *= conv.out_size[d] * conv.kernel[d];
-      return 1000 + work / 20 + points * program_cost / 1000;
-    }
+    case NPU_CONV:
+      return 1000 + npu::multiply_adds_of(command) / 20 + points * program_cost / 1000;
     case NPU_SORT: {
       int64_t steps = 1;
       for (int64_t n = command.rank ? command.size[command.rank - 1] : 1; n > 1; n /= 2) ++steps;
