@@ -29,7 +29,8 @@ int64_t estimate_ns(const Job& job) {
   const int64_t program_cost = job.program ? job.program->plan->each_cost : 0;  // picoseconds per point
   switch (command.kind) {
     case NPU_MATMUL:
-      return kCommandNs + std::max(npu::multiply_adds_of(command), points) / kProductsPerNs + points * program_cost / 1000;
+      return kCommandNs + std::max(npu::multiply_adds_of(command), points) / kProductsPerNs +
+             points * program_cost / 1000;
     case NPU_CONV:
       return kConvNs + npu::multiply_adds_of(command) / kConvProductsPerNs + points * program_cost / 1000;
     case NPU_SORT: {
