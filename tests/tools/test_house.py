@@ -59,6 +59,7 @@ def plant(tree, files):
         ("host/c.py", "from host.cli import run\n", "expected a room on a floor below host"),
         ("host/__main__.py", "from .cli import run\n", ""),
         ("host/cli/c.py", "import host\n", ""),
+        ("host/c.py", "import typing\nif typing.TYPE_CHECKING:\n    from host.cli import run\n", ""),
         ("device/ground/c.py", "def f():\n    import host.cli\n", "expected one of include/npu"),
         ("device/cellar/a.c", "", "device/cellar/ has code: expected a room of tools/rooms.toml"),
         (
