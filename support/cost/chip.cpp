@@ -6,8 +6,8 @@
 #include <map>
 #include <stdexcept>
 
+#include "support/cost/command_cost.h"
 #include "support/program/op_info.h"
-#include "support/program/operand_shape.h"
 #include "support/program/program.h"
 
 namespace npu {
@@ -114,28 +114,6 @@ int64_t product(const int64_t* size, int from, int to) {
   return all;
 }
 
-// Different elements of an operand that its strides reach, at most those of the interval they lie in.
-struct Elements {
-  int64_t count = 0, bytes = 0;
-  bool apart = false;  // no dimension steps to a neighbour
-};
-Elements elements_of(const npu_command& c, uint32_t operand) {
-  const npu_operand& o = c.operands[operand];
-  if (o.flags & NPU_OPERAND_IMMEDIATE || o.addr == 0) return {};
-  int64_t size[NPU_MAX_RANK];
-  operand_shape(c, operand, size);
-  int64_t elements = 1, interval = 1;
-  bool neighbours = false;
-  for (int d = 0; d < c.rank; ++d) {
-    if (size[d] == 0) return {};
-    if (o.stride[d] != 0) elements *= size[d];
-    neighbours |= size[d] > 1 && std::abs(o.stride[d]) == 1;
-    interval += (size[d] - 1) * std::abs(o.stride[d]);
-  }
-  elements = std::min(elements, interval);
-  return {elements, elements * dtype_size(o.dtype), elements > 1 && !neighbours};
-}
-
 void add_product(const npu_command& c, Work& work) {
   if (c.kind == NPU_MATMUL) {
     work.batch = product(c.size, 0, c.rank - 2);
@@ -233,9 +211,9 @@ Work work_of(const npu_command& c, const npu_program_desc* program) {
   work.kind = c.kind;
   const int64_t points = product(c.size, 0, c.rank), rows = product(c.size, 0, c.rank - c.inner_rank);
   for (uint32_t i = 0; i < c.operand_count; ++i) {
-    const Elements elements = elements_of(c, i);
-    work.bytes += elements.bytes;
-    if (elements.apart) work.apart += elements.count;
+    const Reach reach = reach_of(c, i);
+    work.bytes += reach.bytes;
+    if (reach.apart) work.apart += reach.elements;
   }
   if (c.kind == NPU_MATMUL || c.kind == NPU_CONV) add_product(c, work);
   if (c.kind == NPU_SORT && points > 0) {
@@ -254,7 +232,7 @@ Work work_of(const npu_command& c, const npu_program_desc* program) {
       continue;
     }
     if (in.op == NPU_OP_LOAD && each > 1 && here == points) {
-      const int64_t bytes = elements_of(c, static_cast<uint32_t>(in.imm)).bytes;
+      const int64_t bytes = reach_of(c, in.imm).bytes;
       work.again += bytes;
       if (rows > 0) work.row_bytes += bytes / rows;
     }

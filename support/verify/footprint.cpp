@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "support/program/accesses.h"
 #include "support/program/program.h"
 
 namespace npu {
@@ -38,43 +39,24 @@ void add_points(Touch& touch, const npu_operand& operand, const int64_t* size, i
   add(touch, span);
 }
 
-void add_program(std::vector<Touch>& touched, const npu_command& command, const npu_program_desc& program) {
-  int rank = command.rank;
-  for (uint32_t i = 0; i < program.instr_count; ++i) {
-    const npu_instr& in = program.instrs[i];
-    if (in.op == NPU_OP_SEGMENT) rank = command.rank - (in.imm == NPU_SEGMENT_ROW ? command.inner_rank : 0);
-    const bool at = in.op == NPU_OP_LOAD_AT || in.op == NPU_OP_STORE_AT;
-    const bool store = in.op == NPU_OP_STORE || in.op == NPU_OP_STORE_AT;
-    if ((!at && !store && in.op != NPU_OP_LOAD) || in.imm >= command.operand_count) continue;
-    Touch& touch = touched[in.imm];
-    const npu_operand& operand = command.operands[in.imm];
-    (store ? touch.write : touch.read) = true;
-    if (!at)
-      add_points(touch, operand, command.size, rank);
-    else if (operand.limit > 0)
-      add(touch, {0, operand.limit - 1});
-    else
-      touch.all = true;
-  }
-}
-
 }  // namespace
 
 std::vector<Region> footprint(const npu_command& command, const npu_program_desc* program, const FindAllocation& find) {
   std::vector<Touch> touched(command.operand_count);
-  int64_t size[NPU_MAX_RANK];
-  const auto fixed = [&](uint32_t operand, bool write) {
-    if (operand >= command.operand_count) return;
-    operand_shape(command, operand, size);
-    (write ? touched[operand].write : touched[operand].read) = true;
-    add_points(touched[operand], command.operands[operand], size, command.rank);
-  };
-  const bool product = command.kind == NPU_MATMUL || command.kind == NPU_CONV;
-  if (command.kind == NPU_COPY) fixed(0, true), fixed(1, false);
-  if (command.kind == NPU_SORT) fixed(0, false), fixed(1, false), fixed(2, true), fixed(3, true);
-  if (product) fixed(0, false), fixed(1, false);
-  if (product && !program) fixed(2, true);
-  if (program) add_program(touched, command, *program);
+  for (const Access& access : accesses_of(command, program)) {
+    Touch& touch = touched[access.operand];
+    const npu_operand& operand = command.operands[access.operand];
+    (access.write ? touch.write : touch.read) = true;
+    if (!access.computed) {
+      int64_t size[NPU_MAX_RANK];
+      operand_shape(command, access.operand, size);
+      add_points(touch, operand, size, access.rank);
+    } else if (operand.limit > 0) {
+      add(touch, {0, operand.limit - 1});
+    } else {
+      touch.all = true;
+    }
+  }
 
   std::vector<Region> regions;
   for (uint32_t i = 0; i < command.operand_count; ++i) {

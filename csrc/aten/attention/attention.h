@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/aten/dispatch/types.h"
+#include "csrc/aten/dispatch/command.h"
 
 namespace torch_npu::attention {
 
@@ -90,7 +90,6 @@ struct Shape {
 class Step {
  public:
   Step(npu_command_kind kind, const char* label, const Tile& tile, int64_t rows, int64_t columns);
-  Step(const Step&) = delete;
 
   Step& contract(int64_t k, npu_dtype compute);  // MATMUL over k terms
   // [batch, heads, rows, columns] of the tile's heads, from row `row` and column `column` on.
@@ -101,22 +100,21 @@ class Step {
   Step& with_diagonals(const at::Tensor& vector, int64_t queries, int64_t column);
   Step& with_tile(const Tile& tile, int64_t column = 0);
   Step& with_tile_transposed(const Tile& tile);
-  Step& number(double value);
-  Step& integer(int64_t value);
+  Step& scalar(npu_scalar value) {
+    command_.param(value);
+    return *this;
+  }
+  Step& number(double value) { return scalar(torch_npu::number(value)); }
+  Step& integer(int64_t value) { return scalar(torch_npu::integer(value)); }
 
-  void run();  // without a program
-  void run(DeviceProgram& program);
+  void run() { command_.run(); }  // without a program
+  void run(DeviceProgram& program) { command_.run(program); }
 
  private:
-  npu_operand& next(npu_addr addr, npu_dtype dtype);
   npu_operand& heads_of(const at::Tensor& tensor, int64_t row);
 
-  static constexpr int kOperands = 9;
-  static constexpr int kParams = 12;
   const Tile& tile_;
-  npu_command command_{};
-  npu_operand operands_[kOperands];
-  npu_scalar params_[kParams];
+  Command command_;
 };
 
 // -- attention_core.cpp --

@@ -91,31 +91,16 @@ Tile Shape::make_tile(const Cut& cut, int64_t b, int64_t g, int64_t r, int64_t i
   return tile;
 }
 
-Step::Step(npu_command_kind kind, const char* label, const Tile& tile, int64_t rows, int64_t columns) : tile_(tile) {
-  command_.struct_size = sizeof(command_);
-  command_.kind = kind;
-  command_.label = label;
-  command_.rank = 5;
-  command_.inner_rank = kind == NPU_REDUCE;
-  const int64_t sizes[5] = {tile.batches, tile.groups, tile.repeats, rows, columns};
-  std::copy(sizes, sizes + 5, command_.size);
-  command_.operands = operands_;
-  command_.params = params_;
+Step::Step(npu_command_kind kind, const char* label, const Tile& tile, int64_t rows, int64_t columns)
+    : tile_(tile),
+      command_(kind, label, {tile.batches, tile.groups, tile.repeats, rows, columns}, kind == NPU_REDUCE ? 1 : 0) {
+  command_.set_device(tile.device);
 }
 
 Step& Step::contract(int64_t k, npu_dtype compute) {
-  command_.u.matmul.k = k;
-  command_.u.matmul.acc_dtype = compute;
+  command_->u.matmul.k = k;
+  command_->u.matmul.acc_dtype = compute;
   return *this;
-}
-
-npu_operand& Step::next(npu_addr addr, npu_dtype dtype) {
-  TORCH_INTERNAL_ASSERT(command_.operand_count < kOperands);
-  npu_operand& operand = operands_[command_.operand_count++];
-  operand = npu_operand{};
-  operand.addr = addr;
-  operand.dtype = dtype;
-  return operand;
 }
 
 // The first dimensions, up to the rows. A tensor of keys has one head per group, which its queries share.
@@ -124,8 +109,8 @@ npu_operand& Step::heads_of(const at::Tensor& tensor, int64_t first) {
   const int64_t head = tensor.stride(1), group = shared ? head : head * tile_.all_repeats;
   const int64_t repeat = shared ? 0 : head, row = tensor.stride(2);
   const int64_t offset = tile_.batch * tensor.stride(0) + tile_.group * group + tile_.repeat * repeat + first * row;
-  npu_operand& operand = next(reinterpret_cast<npu_addr>(tensor.const_data_ptr()) + offset * tensor.element_size(),
-                              storage_dtype(tensor.scalar_type()));
+  npu_operand& operand = command_.add(tensor.const_data_ptr(), storage_dtype(tensor.scalar_type()));
+  operand.addr += offset * tensor.element_size();
   operand.stride[0] = tensor.stride(0);
   operand.stride[1] = group;
   operand.stride[2] = repeat;
@@ -154,47 +139,26 @@ Step& Step::with_row(const at::Tensor& tensor) {
 
 Step& Step::with_diagonals(const at::Tensor& vector, int64_t queries, int64_t column) {
   const int64_t at = column - tile_.row + queries - 1;
-  npu_operand& operand = next(reinterpret_cast<npu_addr>(vector.const_data_ptr()) + at * vector.element_size(),
-                              storage_dtype(vector.scalar_type()));
+  npu_operand& operand = command_.add(vector.const_data_ptr(), storage_dtype(vector.scalar_type()));
+  operand.addr += at * vector.element_size();
   operand.stride[3] = -1;
   operand.stride[4] = 1;
   return *this;
 }
 
 Step& Step::with_tile(const Tile& tile, int64_t column) {
-  npu_operand& operand = next(tile.behind(column).addr, tile.dtype);
+  npu_operand& operand = command_.add(tile.behind(column).addr, tile.dtype);
   std::copy(tile.stride, tile.stride + 4, operand.stride);
   operand.stride[4] = 1;
   return *this;
 }
 
 Step& Step::with_tile_transposed(const Tile& tile) {
-  npu_operand& operand = next(tile.addr, tile.dtype);
+  npu_operand& operand = command_.add(tile.addr, tile.dtype);
   std::copy(tile.stride, tile.stride + 3, operand.stride);
   operand.stride[3] = 1;
   operand.stride[4] = tile.stride[3];
   return *this;
-}
-
-Step& Step::number(double value) {
-  TORCH_INTERNAL_ASSERT(command_.param_count < kParams);
-  params_[command_.param_count++].f = value;
-  return *this;
-}
-
-Step& Step::integer(int64_t value) {
-  TORCH_INTERNAL_ASSERT(command_.param_count < kParams);
-  params_[command_.param_count++].i = value;
-  return *this;
-}
-
-void Step::run() {
-  submit(tile_.device, command_);
-}
-
-void Step::run(DeviceProgram& program) {
-  command_.program = program.on(tile_.device);
-  submit(tile_.device, command_);
 }
 
 }  // namespace torch_npu::attention

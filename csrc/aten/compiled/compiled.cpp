@@ -19,6 +19,7 @@
 #include "csrc/core/memory/staging.h"
 #include "csrc/core/observe/debug.h"
 #include "support/loading/driver_table.h"
+#include "support/program/accesses.h"
 
 namespace torch_npu {
 namespace {
@@ -41,33 +42,32 @@ const char* intern(const std::string& text) {
   return texts->insert(text).first->c_str();
 }
 
-npu::Program parse_checked(const std::string& text) {
-  try {
-    npu::Program program = npu::parse(text);
-    const std::string broken = npu::validate(program.desc());
-    TORCH_CHECK_VALUE(broken.empty(), "expected a valid program, got: ", broken, "\n", text);
-    return program;
-  } catch (const std::invalid_argument& error) {
-    TORCH_CHECK_VALUE(false, "expected a program in the text form of docs/isa.md, got: ", error.what(), "\n", text);
-  }
-}
-
 }  // namespace
 
-// Kernels whose programs differ in their name only share one.
+// Kernels whose programs differ in their name only share one, which the host parses and validates once: when code is
+// written (check_program), or when a kernel is made from code of an earlier process.
 struct CompiledKernel::SharedProgram {
   npu::Program program;
-  DeviceProgram* given;
+  DeviceProgram given;
 
-  static const SharedProgram* of(npu::Program program) {
+  explicit SharedProgram(const npu::Program& program) : program(program), given(program) {}
+
+  // Null: `*broken` says what is wrong with the text.
+  static SharedProgram* of(const std::string& text, std::string* broken) {
     static std::mutex mutex;
-    static auto* programs = new std::map<std::string, std::unique_ptr<SharedProgram>>;
-    program.name = "compiled";
-    const std::string key = npu::to_text(program.desc());
+    static auto& known = *new std::map<std::string, std::unique_ptr<SharedProgram>>;
+    const size_t name_ends = text.starts_with("program ") ? text.find('(') : 0;
+    const std::string key = text.substr(std::min(name_ends, text.size()));
     std::lock_guard lock(mutex);
-    auto& slot = (*programs)[key];
-    if (!slot) {
-      slot = std::make_unique<SharedProgram>(SharedProgram{program, new DeviceProgram(program)});
+    auto& slot = known[key];
+    if (slot) return slot.get();
+    try {
+      npu::Program program = npu::parse(text);
+      program.name = "compiled";
+      *broken = npu::validate(program.desc());
+      if (broken->empty()) slot = std::make_unique<SharedProgram>(program);
+    } catch (const std::invalid_argument& error) {
+      *broken = error.what();
     }
     return slot.get();
   }
@@ -84,7 +84,12 @@ npu_command_kind CompiledKernel::kind_of(const std::string& name) {
 }
 
 CompiledKernel::CompiledKernel(const Spec& spec) : tensors_(spec.tensors), numbers_(spec.numbers) {
-  if (!spec.program.empty()) program_ = SharedProgram::of(parse_checked(spec.program));
+  if (!spec.program.empty()) {
+    std::string broken;
+    program_ = SharedProgram::of(spec.program, &broken);
+    TORCH_CHECK_VALUE(program_, "expected a valid program in the text form of docs/isa.md, got: ", broken, "\n",
+                      spec.program);
+  }
   TORCH_CHECK_VALUE(spec.sizes.size() <= NPU_MAX_RANK && spec.params.size() <= NPU_MAX_PARAMS &&
                         spec.operands.size() <= NPU_MAX_OPERANDS && spec.tensors > 0,
                     spec.name, ": expected at most ", NPU_MAX_RANK, " dimensions, ", NPU_MAX_PARAMS, " parameters and ",
@@ -222,7 +227,7 @@ void CompiledKernel::run(const at::Tensor* const* tensors, const npu_scalar* num
   Call call;
   if (!complete(tensors, numbers, call)) return;
   try {
-    if (program_) call.command.program = program_->given->on(call.device);
+    if (program_) call.command.program = program_->given.on(call.device);
     submit(call.device, call.command);
   } catch (const Unsupported&) {
     run_on_host(call.command, tensors);
@@ -244,7 +249,7 @@ std::vector<npu_choice> CompiledKernel::choices(const at::Tensor* const* tensors
   if (!ask) return {};
   call.command.choice = 0;
   try {
-    if (program_) call.command.program = program_->given->on(call.device);
+    if (program_) call.command.program = program_->given.on(call.device);
   } catch (const Unsupported&) {
     return {};
   }
@@ -290,10 +295,10 @@ std::string CompiledKernel::signature(const at::Tensor* const* tensors, const np
 }
 
 std::vector<int> CompiledKernel::written() const {
+  const npu_program_desc desc = program_ ? program_->program.desc() : npu_program_desc{};
   std::set<int> found;
-  if (!program_) found.insert(operand_tensors_[2]);  // a MATMUL or CONV that stores its sums
-  for (const npu_instr& instr : program_ ? program_->program.instrs : std::vector<npu_instr>{}) {
-    if (instr.op == NPU_OP_STORE || instr.op == NPU_OP_STORE_AT) found.insert(operand_tensors_[instr.imm]);
+  for (const npu::Access& access : npu::accesses_of(command_, program_ ? &desc : nullptr)) {
+    if (access.write) found.insert(operand_tensors_[access.operand]);
   }
   return {found.begin(), found.end()};
 }
@@ -329,11 +334,9 @@ void CompiledKernel::run_on_host(const npu_command& command, const at::Tensor* c
 }
 
 std::string check_program(const std::string& text) {
-  try {
-    return npu::validate(npu::parse(text).desc());
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
+  std::string broken;
+  CompiledKernel::SharedProgram::of(text, &broken);
+  return broken;
 }
 
 }  // namespace torch_npu

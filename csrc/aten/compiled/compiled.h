@@ -75,8 +75,9 @@ class CompiledKernel {
   void set_geometry(const Spec& spec);
   void run_on_host(const npu_command& command, const at::Tensor* const* tensors) const;
 
+  friend std::string check_program(const std::string& text);
   struct SharedProgram;
-  const SharedProgram* program_ = nullptr;
+  SharedProgram* program_ = nullptr;
   npu_command command_{};
   std::atomic<uint8_t> choice_{0};
   int tensors_;
@@ -87,7 +88,7 @@ class CompiledKernel {
   std::vector<Fixup> fixups_;
 };
 
-// Empty if the text is a valid program, else what is wrong with it.
+// Empty if the text is a valid program, else what is wrong with it. A kernel of the text does not look again.
 std::string check_program(const std::string& text);
 
 }  // namespace torch_npu

@@ -9,14 +9,12 @@
 #include <string>
 #include <tuple>
 
+#include "csrc/aten/dispatch/command.h"
 #include "csrc/aten/dispatch/complex.h"
 
 namespace torch_npu {
 
 namespace {
-
-// Operands of one command, kept on the stack: most ops have two or three.
-constexpr int kOperands = 16;
 
 std::string replace_type(const char* text, const char* type) {
   std::string out;
@@ -31,12 +29,10 @@ std::string replace_type(const char* text, const char* type) {
   return out;
 }
 
-void set_number(npu_operand& operand, const at::TensorIteratorBase& iter, int arg, c10::ScalarType common,
+void add_number(Command& command, const at::TensorIteratorBase& iter, int arg, c10::ScalarType common,
                 Numbers numbers) {
   const c10::ScalarType type = iter.dtype(arg);
   const void* data = iter.data_ptr(arg);  // host memory: a CPU tensor
-  operand.flags = NPU_OPERAND_IMMEDIATE;
-  operand.addr = 0;
   if (common == c10::ScalarType::Undefined || c10::isComplexType(common)) {
     common = type;
   }
@@ -44,7 +40,7 @@ void set_number(npu_operand& operand, const at::TensorIteratorBase& iter, int ar
     throw Unsupported("dtype");
   }
   if (c10::isIntegralType(common, /*includeBool=*/true)) {
-    operand.dtype = storage_dtype(common);
+    npu_operand& operand = command.immediate(storage_dtype(common), 0);
     if (type == c10::ScalarType::UInt64) {
       c10::cast_and_store<uint64_t>(common, &operand.addr, c10::fetch_and_cast<uint64_t>(type, data));
     } else {
@@ -54,33 +50,23 @@ void set_number(npu_operand& operand, const at::TensorIteratorBase& iter, int ar
   }
   const double value = c10::fetch_and_cast<double>(type, data);
   if (numbers == Numbers::kRounded) {
-    operand.dtype = storage_dtype(common);
-    c10::cast_and_store<double>(common, &operand.addr, value);
+    c10::cast_and_store<double>(common, &command.immediate(storage_dtype(common), 0).addr, value);
   } else {
-    operand.dtype = NPU_F64;
-    std::memcpy(&operand.addr, &value, sizeof(value));
-  }
-}
-
-void set_immediate(npu_operand& operand, npu_dtype type, double value) {
-  operand.flags = NPU_OPERAND_IMMEDIATE;
-  operand.addr = 0;
-  operand.dtype = type;
-  if (type == NPU_F32) {
-    const auto single = static_cast<float>(value);
-    std::memcpy(&operand.addr, &single, sizeof(single));
-  } else {
-    std::memcpy(&operand.addr, &value, sizeof(value));
+    command.immediate(value);
   }
 }
 
 // A number beside complex tensors: two immediates.
-void set_complex_number(npu_operand* parts, const at::TensorIteratorBase& iter, int arg, c10::ScalarType common,
+void add_complex_number(Command& command, const at::TensorIteratorBase& iter, int arg, c10::ScalarType common,
                         Numbers numbers) {
   const auto value = c10::fetch_and_cast<c10::complex<double>>(iter.dtype(arg), iter.data_ptr(arg));
-  const npu_dtype type = numbers == Numbers::kRounded ? part_dtype(common) : NPU_F64;
-  set_immediate(parts[0], type, value.real());
-  set_immediate(parts[1], type, value.imag());
+  for (const double part : {value.real(), value.imag()}) {
+    if (numbers == Numbers::kRounded && part_dtype(common) == NPU_F32) {
+      command.immediate(NPU_F32, std::bit_cast<uint32_t>(static_cast<float>(part)));
+    } else {
+      command.immediate(part);
+    }
+  }
 }
 
 // PyTorch rounds each input to the common type before it computes. A load does that on its own, unless the common type
@@ -108,37 +94,44 @@ bool stores_like_cast(npu_dtype common, npu_dtype type) {
   return type == common || type == NPU_BOOL || compute_dtype(common) == common;
 }
 
-// A command over the iterator's index space. Its operands live in `operands`.
-struct Built {
-  npu_command command{};
-  npu_operand operands[kOperands];
-  uint8_t tensors[kOperands];  // the iterator's number of each operand's tensor
+// The iterator's dimensions in the order in which a command has them, outermost first: those beyond the contract's
+// eight are walked by the host.
+struct Dims {
+  int order[64];
+  int rank = 0;
+
+  int outer() const { return std::max(rank - NPU_MAX_RANK, 0); }
+  int kept() const { return rank - outer(); }
+  int of_command(int d) const { return order[outer() + d]; }
 };
 
+npu_operand& add_tensor(Command& command, const at::TensorIteratorBase& iter, int arg, const Dims& dims, npu_dtype type,
+                        int64_t words) {
+  npu_operand& operand = command.add(iter.data_ptr(arg), type);
+  const auto strides = iter.strides(arg);
+  const int64_t width = iter.element_size(arg) / words;
+  for (int d = 0; d < dims.kept(); ++d) {
+    operand.stride[d] = strides[dims.of_command(d)] / width;
+  }
+  return operand;
+}
+
 // Real and imaginary parts as two operands. Those of a real tensor are the tensor and zero.
-void set_pair(npu_operand* parts, const at::TensorIteratorBase& iter, int arg, const char* label, const int* dims,
-              int kept, c10::ScalarType common, Numbers numbers) {
-  parts[0] = parts[1] = npu_operand{};
+void add_pair(Command& command, const at::TensorIteratorBase& iter, int arg, const Dims& dims, c10::ScalarType common,
+              Numbers numbers) {
   if (arg >= iter.noutputs() && iter.is_cpu_scalar(arg)) {
-    return set_complex_number(parts, iter, arg, common, numbers);
+    return add_complex_number(command, iter, arg, common, numbers);
   }
   const bool is_complex = c10::isComplexType(iter.dtype(arg));
   const npu_dtype type = is_complex ? part_dtype(iter.dtype(arg)) : storage_dtype(iter.dtype(arg));
   if (type == NPU_DTYPE_NONE || (!is_complex && arg < iter.noutputs())) {
-    throw Unsupported(label);
+    throw Unsupported(command->label);
   }
-  const auto strides = iter.strides(arg);
-  const int64_t width = iter.element_size(arg) / (is_complex ? 2 : 1);
-  parts[0].addr = reinterpret_cast<npu_addr>(iter.data_ptr(arg));
-  parts[0].dtype = type;
-  for (int d = 0; d < kept; ++d) {
-    parts[0].stride[d] = strides[dims[d]] / width;
-  }
+  add_tensor(command, iter, arg, dims, type, is_complex ? 2 : 1);
   if (is_complex) {
-    parts[1] = parts[0];
-    parts[1].addr += width;
+    add_tensor(command, iter, arg, dims, type, 2).addr += iter.element_size(arg) / 2;
   } else {
-    set_immediate(parts[1], NPU_F32, 0);
+    command.immediate(NPU_F32, 0);
   }
 }
 
@@ -148,80 +141,66 @@ bool gets_real(const at::TensorIteratorBase& iter, int arg, uint32_t pairs) {
   return pairs != 0 && arg < iter.noutputs() && !(pairs >> arg & 1) && c10::isComplexType(iter.dtype(arg));
 }
 
-// dims[d] is the iterator's dimension that becomes dimension d of the command, outermost first. `common` is the type
-// that PyTorch would round inputs to, or Undefined. `pairs`: see TypedProgram.
-void build(Built& built, const at::TensorIteratorBase& iter, const char* label, const int* dims, int rank,
-           c10::ScalarType common, Numbers numbers, uint32_t pairs = 0) {
+// The index space and the operands. `common` is the type that PyTorch would round inputs to, or Undefined. `pairs`: see
+// TypedProgram.
+void build(Command& command, const at::TensorIteratorBase& iter, const Dims& dims, c10::ScalarType common,
+           Numbers numbers, uint32_t pairs = 0) {
   const npu_dtype rounded = storage_dtype(common);
-  const int count = iter.ntensors();
-  if (count + std::popcount(pairs) > kOperands) {
-    throw Unsupported(label);
-  }
-  npu_command& command = built.command;
-  command.struct_size = sizeof(npu_command);
-  command.operands = built.operands;
-  command.label = label;
   const auto shape = iter.shape();
-  const int kept = std::min<int>(rank, NPU_MAX_RANK);
-  command.rank = kept;
-  for (int d = 0; d < kept; ++d) {
-    command.size[d] = shape[dims[rank - kept + d]];
+  command->rank = static_cast<uint8_t>(dims.kept());
+  for (int d = 0; d < dims.kept(); ++d) {
+    command->size[d] = shape[dims.of_command(d)];
   }
-  int next = 0;
-  for (int arg = 0; arg < count; ++arg) {
-    npu_operand& operand = built.operands[next];
-    built.tensors[next++] = static_cast<uint8_t>(arg);
+  for (int arg = 0; arg < iter.ntensors(); ++arg) {
     if (pairs >> arg & 1) {
-      set_pair(&operand, iter, arg, label, dims + rank - kept, kept, common, numbers);
-      built.tensors[next++] = static_cast<uint8_t>(arg);
+      add_pair(command, iter, arg, dims, common, numbers);
       continue;
     }
-    operand = npu_operand{};
     if (arg >= iter.noutputs() && iter.is_cpu_scalar(arg)) {
-      set_number(operand, iter, arg, common, numbers);
+      add_number(command, iter, arg, common, numbers);
       continue;
     }
-    operand.addr = reinterpret_cast<npu_addr>(iter.data_ptr(arg));
     const bool real = gets_real(iter, arg, pairs);
     const npu_dtype type = real ? part_dtype(iter.dtype(arg)) : storage_dtype(iter.dtype(arg));
     const bool fits = rounded == NPU_DTYPE_NONE ||
                       (arg < iter.noutputs() ? stores_like_cast(rounded, type) : loads_like_cast(type, rounded));
     if (type == NPU_DTYPE_NONE || !fits) {
-      throw Unsupported(label);
+      throw Unsupported(command->label);
     }
-    operand.dtype = type;
-    const auto strides = iter.strides(arg);
-    const int64_t element = iter.element_size(arg) / (real ? 2 : 1);
-    for (int d = 0; d < kept; ++d) {
-      operand.stride[d] = strides[dims[rank - kept + d]] / element;
-    }
+    add_tensor(command, iter, arg, dims, type, real ? 2 : 1);
   }
-  command.operand_count = next;
 }
 
-// Dimensions beyond the contract's eight are walked here, one command per step.
-void submit_outer(Built& built, const at::TensorIteratorBase& iter, const int* dims, int rank, int outer) {
-  const auto device = iter.device(0).index();
+// One command for each step of the dimensions that it has no room for.
+void submit_outer(Command& command, const at::TensorIteratorBase& iter, const Dims& dims, int outer, uint32_t pairs) {
   if (outer == 0) {
-    submit(device, built.command);
-    return;
+    return command.run();
   }
-  const int dim = dims[outer - 1];
-  Built step = built;
-  step.command.operands = step.operands;
-  for (int64_t i = 0; i < iter.shape()[dim]; ++i) {
-    submit_outer(step, iter, dims, rank, outer - 1);
-    for (uint32_t k = 0; k < step.command.operand_count; ++k) {
-      if (!(step.operands[k].flags & NPU_OPERAND_IMMEDIATE)) {
-        step.operands[k].addr += iter.strides(step.tensors[k])[dim];
+  const int dim = dims.order[outer - 1];
+  const int64_t size = iter.shape()[dim];
+  const auto move = [&](int64_t steps) {
+    int next = 0;
+    for (int arg = 0; arg < iter.ntensors(); ++arg) {
+      for (int part = 0; part < 1 + static_cast<int>(pairs >> arg & 1); ++part) {
+        npu_operand& operand = command.operand(next++);
+        operand.addr += operand.flags & NPU_OPERAND_IMMEDIATE ? 0 : iter.strides(arg)[dim] * steps;
       }
     }
+  };
+  for (int64_t i = 0; i < size; ++i) {
+    submit_outer(command, iter, dims, outer - 1, pairs);
+    move(1);
   }
+  move(-size);
 }
 
-void set_params(npu_command& command, std::initializer_list<npu_scalar> params) {
-  command.params = params.begin();
-  command.param_count = static_cast<uint32_t>(params.size());
+void launch(Command& command, const at::TensorIteratorBase& iter, const Dims& dims, DeviceProgram& program,
+            std::initializer_list<npu_scalar> params, uint32_t pairs = 0) {
+  const auto device = iter.device(0).index();
+  command.set_device(device);
+  command->program = program.on(device);
+  for (const npu_scalar& param : params) command.param(param);
+  submit_outer(command, iter, dims, dims.outer(), pairs);
 }
 
 }  // namespace
@@ -340,17 +319,13 @@ void launch_map_as(c10::ScalarType common, at::TensorIteratorBase& iter, DeviceP
   if (iter.numel() == 0) {
     return;
   }
-  const int rank = iter.ndim();
-  int dims[64];
-  for (int d = 0; d < rank; ++d) {
-    dims[d] = rank - 1 - d;  // the iterator's dimension 0 is the innermost
+  Dims dims;
+  for (int d = iter.ndim() - 1; d >= 0; --d) {
+    dims.order[dims.rank++] = d;  // the iterator's dimension 0 is the innermost
   }
-  Built built;
-  build(built, iter, label, dims, rank, common, numbers, pairs);
-  built.command.kind = NPU_MAP;
-  built.command.program = program.on(iter.device(0).index());
-  set_params(built.command, params);
-  submit_outer(built, iter, dims, rank, std::max(rank - NPU_MAX_RANK, 0));
+  Command command(NPU_MAP, label);
+  build(command, iter, dims, common, numbers, pairs);
+  launch(command, iter, dims, program, params, pairs);
   for (int arg = 0; arg < iter.noutputs(); ++arg) {
     if (gets_real(iter, arg, pairs)) {
       imag_part(iter.tensor(arg)).zero_();
@@ -360,40 +335,30 @@ void launch_map_as(c10::ScalarType common, at::TensorIteratorBase& iter, DeviceP
 
 void launch_reduce(at::TensorIteratorBase& iter, DeviceProgram& program, const char* label,
                    std::initializer_list<npu_scalar> params) {
-  const int rank = iter.ndim();
-  const auto out_strides = iter.strides(0);
-  int dims[64];
-  int kept = 0;
-  for (int d = rank - 1; d >= 0; --d) {
-    if (out_strides[d] != 0 || iter.shape()[d] == 1) {
-      dims[kept++] = d;
+  const auto folded = [&](int d) { return iter.strides(0)[d] == 0 && iter.shape()[d] != 1; };
+  Dims dims;
+  int inner = 0;
+  for (const bool inside : {false, true}) {
+    for (int d = iter.ndim() - 1; d >= 0; --d) {
+      if (folded(d) != inside) continue;
+      dims.order[dims.rank++] = d;
+      inner += inside;
     }
   }
-  int next = kept;
-  for (int d = rank - 1; d >= 0; --d) {
-    if (!(out_strides[d] != 0 || iter.shape()[d] == 1)) {
-      dims[next++] = d;
-    }
-  }
-  const int inner = rank - kept;
   if (inner > NPU_MAX_RANK - 1) {
     throw Unsupported(label);
   }
-  Built built;
-  build(built, iter, label, dims, rank, c10::ScalarType::Undefined, Numbers::kCompute);
-  npu_command& command = built.command;
-  command.kind = NPU_REDUCE;
-  command.inner_rank = inner;
+  Command command(NPU_REDUCE, label);
+  build(command, iter, dims, c10::ScalarType::Undefined, Numbers::kCompute);
+  command->inner_rank = static_cast<uint8_t>(inner);
   if (inner == 0) {  // every folded dimension has one element: fold over a dimension of size 1
-    if (command.rank == NPU_MAX_RANK) {
+    if (command->rank == NPU_MAX_RANK) {
       throw Unsupported(label);
     }
-    command.size[command.rank++] = 1;
-    command.inner_rank = 1;
+    command->size[command->rank++] = 1;
+    command->inner_rank = 1;
   }
-  command.program = program.on(iter.device(0).index());
-  set_params(command, params);
-  submit_outer(built, iter, dims, rank, std::max(rank - NPU_MAX_RANK, 0));
+  launch(command, iter, dims, program, params);
 }
 
 }  // namespace torch_npu

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "csrc/aten/dispatch/command.h"
 #include "csrc/aten/dispatch/map.h"
 
 namespace torch_npu {
@@ -40,8 +41,8 @@ npu_dtype moving_dtype(c10::ScalarType type, Part part, const char* label);
 
 class Nest {
  public:
-  Nest(npu_command_kind kind, const char* label, at::IntArrayRef sizes, int inner_rank = 0);
-  Nest(const Nest&) = delete;
+  Nest(npu_command_kind kind, const char* label, at::IntArrayRef sizes, int inner_rank = 0)
+      : command_(kind, label, sizes, inner_rank) {}
 
   // The next operand. Strides are in elements, one per dimension of the nest; the tensor's own if left out. `offset`
   // moves the origin. Empty tensors have no address: a nest with points never has them, unless every access is masked.
@@ -53,10 +54,13 @@ class Nest {
   // with. Of complex tensors: the whole number, or one part.
   Nest(npu_command_kind kind, const char* label, const at::TensorIteratorBase& iter, Part part = Part::kWhole);
 
-  Nest& integer(int64_t value);
+  Nest& scalar(npu_scalar value) {
+    command_.param(value);
+    return *this;
+  }
+  Nest& integer(int64_t value) { return scalar(torch_npu::integer(value)); }
   Nest& integers(at::IntArrayRef values);
-  Nest& number(double value);
-  Nest& scalar(npu_scalar value);
+  Nest& number(double value) { return scalar(torch_npu::number(value)); }
 
   // MATMUL: a nest of batch..., m, n whose operands 0 (batch..., m, k) and 1 (batch..., k, n) are contracted.
   Nest& contract(int64_t k, npu_dtype accumulator);
@@ -68,11 +72,7 @@ class Nest {
  private:
   bool no_points() const;
 
-  static constexpr int kOperands = 24;
-  npu_command command_{};
-  npu_operand operands_[kOperands];
-  npu_scalar params_[NPU_MAX_PARAMS];
-  c10::DeviceIndex device_ = -1;
+  Command command_;
 };
 
 // Programs that differ by a number (of dimensions, of indices) are written by a function and kept by key and type. `$t`

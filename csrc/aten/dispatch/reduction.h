@@ -12,6 +12,7 @@
 #include <bitset>
 #include <initializer_list>
 
+#include "csrc/aten/dispatch/command.h"
 #include "csrc/aten/dispatch/map.h"
 #include "csrc/aten/dispatch/structured.h"
 
@@ -19,17 +20,6 @@ namespace torch_npu {
 
 using DimMask = std::bitset<64>;
 using Params = std::initializer_list<npu_scalar>;
-
-inline npu_scalar number(double value) {
-  npu_scalar out;
-  out.f = value;
-  return out;
-}
-inline npu_scalar integer(int64_t value) {
-  npu_scalar out;
-  out.i = value;
-  return out;
-}
 
 // The type that values of this tensor are computed in. Throws Unsupported for types that no command carries.
 npu_dtype compute_type(const at::Tensor& tensor, const char* label);
@@ -70,9 +60,9 @@ class Rows {
   Rows& add_or(const at::Tensor& tensor, double value) { return tensor.defined() ? add(tensor) : number(value); }
 
   // In these, a program that says `index 7` or `size 7` means the one inner dimension.
-  void reduce(DeviceProgram& program, Params params = {});
-  void scan(DeviceProgram& program, Params params = {});
-  void map(DeviceProgram& program, Params params = {});
+  void reduce(DeviceProgram& program, Params params = {}) { run(NPU_REDUCE, program, params); }
+  void scan(DeviceProgram& program, Params params = {}) { run(NPU_SCAN, program, params); }
+  void map(DeviceProgram& program, Params params = {}) { run(NPU_MAP, program, params); }
   // Operands: keys, an unused one for the payload 0 .. n - 1, sorted keys, sorted positions.
   void sort(int64_t count, bool descending, bool stable);
 
@@ -83,26 +73,23 @@ class Rows {
   }
 
  private:
-  static constexpr int kOperands = 12;
   static constexpr int kDims = 24;
   struct Strides {
     std::array<int64_t, kDims> at;
   };
-  npu_operand& next(const at::Tensor& tensor);
+  npu_operand& next(const at::Tensor& tensor);  // strides: those of the last operand
+  int64_t* strides() { return strides_[command_->operand_count - 1].at.data(); }
   std::array<int, kDims> sorted_dims() const;
   // Drops dimensions of size 1 and merges neighbours. False if there is nothing to do.
-  bool finish(npu_command& command, npu_command_kind kind);
-  void go(npu_command& command, DeviceProgram* program, Params params);
+  bool finish(npu_command_kind kind);
+  void run(npu_command_kind kind, DeviceProgram& program, Params params);
 
-  const char* label_;
+  Command command_;
   int rank_;
   DimMask inner_;
   bool indexed_ = false;
-  c10::DeviceIndex device_ = -1;
   std::array<int64_t, kDims> size_;
-  int count_ = 0;
-  npu_operand operands_[kOperands] = {};
-  Strides strides_[kOperands];
+  Strides strides_[NPU_MAX_OPERANDS];
 };
 
 }  // namespace torch_npu

@@ -13,31 +13,12 @@
 #include "csrc/core/memory/staging_memory.h"
 #include "npu/program.h"
 #include "support/loading/driver_library.h"
+#include "support/program/accesses.h"
 #include "support/program/program.h"
 #include "support/reference/reference.h"
 
 namespace torch_npu {
 namespace {
-
-bool stores(const npu_instr& in) {
-  return in.op == NPU_OP_STORE || in.op == NPU_OP_STORE_AT;
-}
-
-// Calls f(operand, rank, is_plain) for each store; plain ones set all points of the first `rank` dimensions.
-template <class F>
-void each_store(const HostRun& run, F f) {
-  const npu_command& command = run.command;
-  int rank = command.rank;
-  if (!run.program) {
-    TORCH_INTERNAL_ASSERT(command.kind == NPU_MATMUL || command.kind == NPU_CONV);
-    return f(2u, rank, true);
-  }
-  for (uint32_t k = 0; k < run.program->instr_count; ++k) {
-    const npu_instr& in = run.program->instrs[k];
-    if (in.op == NPU_OP_SEGMENT) rank = command.rank - (in.imm == NPU_SEGMENT_ROW ? command.inner_rank : 0);
-    if (stores(in)) f(in.imm, rank, in.op == NPU_OP_STORE && in.mask == NPU_NO_VALUE);
-  }
-}
 
 // Do the points of the first `rank` dimensions have all bytes of the piece?
 bool covers(const npu_command& command, const npu_operand& operand, int rank, const DevicePiece& piece) {
@@ -63,22 +44,22 @@ struct Use {
 std::vector<Use> uses_of(const HostRun& run) {
   const npu_command& command = run.command;
   std::vector<Use> uses(run.pieces.size());
-  std::vector<char> only_stored(command.operand_count), filled(run.pieces.size());
+  std::vector<char> stored(command.operand_count), loaded(command.operand_count), filled(run.pieces.size());
   const auto piece = [&](uint32_t operand) { return run.piece_of[operand]; };
-  each_store(run, [&](uint32_t operand, int rank, bool plain) {
-    only_stored[operand] = true;
-    if (piece(operand) >= uses.size()) return;  // of no bytes
-    uses[piece(operand)].written = true;
-    if (plain && covers(command, command.operands[operand], rank, run.pieces[piece(operand)]))
-      filled[piece(operand)] = true;
-  });
-  for (uint32_t k = 0; run.program && k < run.program->instr_count; ++k) {
-    const npu_instr& in = run.program->instrs[k];
-    const bool adds = in.op == NPU_OP_STORE_AT && in.flags != NPU_STORE_SET;
-    if (in.op == NPU_OP_LOAD || in.op == NPU_OP_LOAD_AT || adds) only_stored[in.imm] = false;
+  for (const npu::Access& access : npu::accesses_of(command, run.program)) {
+    const npu_operand& operand = command.operands[access.operand];
+    if (!access.write || access.meets) loaded[access.operand] = true;
+    if (!access.write) continue;
+    stored[access.operand] = true;
+    const size_t to = piece(access.operand);
+    if (to >= uses.size()) continue;  // of no bytes
+    uses[to].written = true;
+    const bool plain = !access.computed && !access.masked;
+    if (plain && covers(command, operand, access.rank, run.pieces[to])) filled[to] = true;
   }
   for (uint32_t k = 0; k < command.operand_count; ++k) {
-    if (piece(k) < uses.size() && !(only_stored[k] && filled[piece(k)])) uses[piece(k)].read = true;
+    const bool only_stored = stored[k] && !loaded[k];
+    if (piece(k) < uses.size() && !(only_stored && filled[piece(k)])) uses[piece(k)].read = true;
   }
   return uses;
 }

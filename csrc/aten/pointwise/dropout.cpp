@@ -14,7 +14,7 @@
 
 #include <cmath>
 
-#include "csrc/aten/dispatch/structured.h"
+#include "csrc/aten/dispatch/reduction.h"
 #include "csrc/aten/pointwise/random.h"
 
 namespace torch_npu::dropout_cpp {
@@ -103,30 +103,6 @@ each:
   store out, %bits
 )");
 
-// 0 .. n - 1 in the order of random keys.
-void launch_permutation(const at::Tensor& out, const at::Tensor& keys, const char* label) {
-  npu_operand operands[4] = {};
-  const int64_t step = out.stride(0);
-  operands[0].addr = operands[2].addr = reinterpret_cast<npu_addr>(keys.data_ptr());
-  operands[0].dtype = operands[1].dtype = operands[2].dtype = NPU_I64;
-  operands[0].stride[0] = operands[2].stride[0] = 1;
-  operands[1].flags = NPU_OPERAND_IMMEDIATE;
-  operands[3].addr = reinterpret_cast<npu_addr>(out.data_ptr());
-  operands[3].dtype = storage_dtype(out.scalar_type());
-  operands[3].stride[0] = step;
-  npu_command command{};
-  command.struct_size = sizeof(command);
-  command.kind = NPU_SORT;
-  command.rank = command.inner_rank = 1;
-  command.size[0] = keys.numel();
-  command.operand_count = 4;
-  command.operands = operands;
-  command.label = label;
-  command.u.sort.count = keys.numel();
-  command.u.sort.stable = 1;
-  submit(out.device().index(), command);
-}
-
 at::Tensor& randperm_out(int64_t n, std::optional<at::Generator> generator, at::Tensor& result) {
   constexpr const char* label = "aten::randperm";
   TORCH_CHECK(n >= 0, "n must be non-negative, got", n);
@@ -140,7 +116,8 @@ at::Tensor& randperm_out(int64_t n, std::optional<at::Generator> generator, at::
   RandomNest(label, n, keys, generator).run(k_keys.of(NPU_I64));
   const bool direct = c10::isIntegralType(result.scalar_type(), /*includeBool=*/false);
   const at::Tensor out = direct ? result : at::empty({n}, keys.options());
-  launch_permutation(out, keys, label);
+  // 0 .. n - 1 in the order of the keys.
+  Rows(label, {n}, first_dims(1)).add(keys).number(0).add(keys).add(out).sort(n, false, true);
   if (!direct) {
     result.copy_(out);
   }

@@ -1,6 +1,8 @@
 // The parts of pointwise ops that the op table (codegen/pointwise.ops) cannot say.
 #include "csrc/aten/dispatch/pointwise.h"
 
+#include "csrc/aten/dispatch/command.h"
+
 namespace torch_npu {
 
 bool same_complex(const at::TensorIteratorBase& iter) {
@@ -16,31 +18,11 @@ void launch_parts(const at::TensorIteratorBase& iter, DeviceProgram& program, co
   if (iter.numel() == 0) {
     return;
   }
-  const int rank = iter.ndim();
-  npu_operand operands[4] = {};
-  TORCH_INTERNAL_ASSERT(iter.ntensors() <= 4);
-  npu_command command{};
-  command.struct_size = sizeof(command);
-  command.kind = NPU_MAP;
-  command.rank = static_cast<uint8_t>(rank + 1);
-  command.operands = operands;
-  command.operand_count = iter.ntensors();
-  command.label = label;
-  command.size[rank] = 2;
-  for (int d = 0; d < rank; ++d) {
-    command.size[d] = iter.shape()[rank - 1 - d];  // the iterator's dimension 0 is the innermost
-  }
+  Command command(NPU_MAP, label, iter, 2);
   for (int arg = 0; arg < iter.ntensors(); ++arg) {
-    operands[arg].addr = reinterpret_cast<npu_addr>(iter.data_ptr(arg));
-    operands[arg].dtype = part_dtype(iter.dtype(arg));
-    operands[arg].stride[rank] = 1;
-    const int64_t width = iter.element_size(arg) / 2;
-    for (int d = 0; d < rank; ++d) {
-      operands[arg].stride[d] = iter.strides(arg)[rank - 1 - d] / width;
-    }
+    command.add(iter, arg, part_dtype(iter.dtype(arg)), 2).stride[iter.ndim()] = 1;
   }
-  command.program = program.on(iter.device(0).index());
-  submit(iter.device(0).index(), command);
+  command.run(program);
 }
 
 void PointwiseMeta::refuse_complex(std::initializer_list<const at::Tensor*> tensors) {

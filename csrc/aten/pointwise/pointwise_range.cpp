@@ -17,6 +17,7 @@
 
 #include <string>
 
+#include "csrc/aten/dispatch/command.h"
 #include "csrc/aten/dispatch/complex.h"
 #include "csrc/aten/dispatch/pointwise.h"
 #include "table/kernels.h"
@@ -31,42 +32,10 @@ void launch_by_index(std::initializer_list<const at::Tensor*> tensors, DevicePro
   if (out.numel() == 0) {
     return;
   }
-  if (out.dim() > NPU_MAX_RANK) {
-    throw Unsupported(label);
-  }
-  npu_operand operands[2] = {};
-  npu_command command{};
-  command.struct_size = sizeof(command);
-  command.kind = NPU_MAP;
-  command.rank = static_cast<uint8_t>(out.dim());
-  command.operands = operands;
-  command.label = label;
-  for (int64_t d = 0; d < out.dim(); ++d) {
-    command.size[d] = out.size(d);
-  }
-  for (const at::Tensor* tensor : tensors) {
-    npu_operand& operand = operands[command.operand_count++];
-    operand.addr = reinterpret_cast<npu_addr>(tensor->data_ptr());
-    operand.dtype = storage_dtype(tensor->scalar_type());
-    for (int64_t d = 0; d < out.dim(); ++d) {
-      operand.stride[d] = tensor->stride(d);
-    }
-  }
-  command.params = params.begin();
-  command.param_count = static_cast<uint32_t>(params.size());
-  command.program = program.on(out.device().index());
-  submit(out.device().index(), command);
-}
-
-npu_scalar number(double value) {
-  npu_scalar out;
-  out.f = value;
-  return out;
-}
-npu_scalar number(int64_t value) {
-  npu_scalar out;
-  out.i = value;
-  return out;
+  Command command(NPU_MAP, label, out.sizes());
+  for (const at::Tensor* tensor : tensors) command.add(*tensor);
+  for (const npu_scalar& param : params) command.param(param);
+  command.run(program);
 }
 
 // Called by at::native::arange_out, which knows the length and makes a one-dimensional iterator.
@@ -81,7 +50,7 @@ void launch_arange(at::TensorIterator& iter, const at::Scalar& start, const at::
                            {number(start.toDouble()), number(step.toDouble())});
   }
   launch_by_index({&out}, table::arange_int.of(NPU_I64), "aten::arange",
-                  {number(start.toLong()), number(step.toLong())});
+                  {integer(start.toLong()), integer(step.toLong())});
 }
 
 // Evenly spaced numbers. Whole ones are truncated first, as PyTorch does.
@@ -194,7 +163,7 @@ void launch_triangle(Meta& op, const at::Tensor& out, const at::Tensor& self, in
   if (type == NPU_DTYPE_NONE || self.dim() > NPU_MAX_RANK || out.dtype() != self.dtype()) {
     throw Unsupported(label);
   }
-  launch_by_index({&out, &self}, triangle_kernel<upper>(self.dim()).of(compute_dtype(type)), label, {number(k)});
+  launch_by_index({&out, &self}, triangle_kernel<upper>(self.dim()).of(compute_dtype(type)), label, {integer(k)});
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

@@ -6,8 +6,8 @@
 #include <torch/library.h>
 
 #include "csrc/aten/dispatch/empty.h"
-#include "csrc/aten/dispatch/map.h"
 #include "csrc/aten/dispatch/optional.h"
+#include "csrc/aten/dispatch/reduction.h"
 #include "csrc/aten/dispatch/same_device.h"
 #include "csrc/aten/fallback/fallback.h"
 #include "csrc/core/observe/debug.h"
@@ -30,17 +30,6 @@ struct Geometry {
   at::IntArrayRef stride, padding, dilation;
 };
 
-void set_operand(npu_operand& operand, const at::Tensor& tensor, const char* label) {
-  operand.dtype = storage_dtype(tensor.scalar_type());
-  if (operand.dtype == NPU_DTYPE_NONE) {
-    throw Unsupported(label);
-  }
-  operand.addr = reinterpret_cast<npu_addr>(tensor.data_ptr());
-  for (int64_t d = 0; d < tensor.dim(); ++d) {
-    operand.stride[d] = tensor.stride(d);
-  }
-}
-
 // a and b are operands 0 and 1 of the mode; input, weight and output are the shapes of the plain convolution.
 void launch_conv(npu_conv_mode mode, const Geometry& g, const at::Tensor& result, const at::Tensor& a,
                  const at::Tensor& b, const at::Tensor& bias, at::IntArrayRef input, at::IntArrayRef weight,
@@ -49,18 +38,13 @@ void launch_conv(npu_conv_mode mode, const Geometry& g, const at::Tensor& result
   if (result.numel() == 0) {
     return;
   }
-  npu_operand operands[4] = {};
-  set_operand(operands[0], a, label);
-  set_operand(operands[1], b, label);
-  set_operand(operands[2], result, label);
-  npu_command command{};
-  command.struct_size = sizeof(command);
-  command.kind = NPU_CONV;
-  command.rank = static_cast<uint8_t>(2 + g.rank);
-  for (int64_t d = 0; d < result.dim(); ++d) {
-    command.size[d] = result.size(d);
+  const npu_dtype compute = compute_type(a, label);
+  if (compute == NPU_BOOL || compute == NPU_U64) {
+    throw Unsupported(label);
   }
-  npu_conv& conv = command.u.conv;
+  Command command(NPU_CONV, label, result.sizes());
+  for (const at::Tensor* tensor : {&a, &b, &result}) command.add(*tensor);
+  npu_conv& conv = command->u.conv;
   conv.mode = mode;
   conv.spatial_rank = static_cast<uint32_t>(g.rank);
   conv.batch = input[0];
@@ -75,23 +59,11 @@ void launch_conv(npu_conv_mode mode, const Geometry& g, const at::Tensor& result
     conv.padding[d] = g.padding[d];
     conv.dilation[d] = g.dilation[d];
   }
-  const npu_dtype compute = compute_dtype(static_cast<npu_dtype>(operands[0].dtype));
-  if (compute == NPU_BOOL || compute == NPU_U64) {
-    throw Unsupported(label);
-  }
   conv.acc_dtype = compute;
-  command.operands = operands;
-  command.operand_count = 3;
-  command.label = label;
-  const auto device = result.device().index();
-  if (bias.defined()) {
-    set_operand(operands[3], bias, label);
-    operands[3].stride[1] = operands[3].stride[0];
-    operands[3].stride[0] = 0;
-    command.operand_count = 4;
-    command.program = k_bias.of(compute).on(device);
-  }
-  submit(device, command);
+  if (!bias.defined()) return command.run();
+  npu_operand& added = command.add(bias);
+  added.stride[1] = std::exchange(added.stride[0], 0);
+  command.run(k_bias.of(compute));
 }
 
 at::MemoryFormat result_format(const at::Tensor& input, const at::Tensor& weight) {

@@ -12,8 +12,8 @@
 #include <ATen/ops/mm_ops.h>
 
 #include "csrc/aten/dispatch/complex.h"
-#include "csrc/aten/dispatch/map.h"
 #include "csrc/aten/dispatch/nest.h"
+#include "csrc/aten/dispatch/reduction.h"
 #include "csrc/aten/dispatch/structured.h"
 
 namespace torch_npu::matmul_cpp {
@@ -49,18 +49,6 @@ each:
   %r = add %s, %t
   store out, %r
 )");
-
-void set_operand(npu_operand& operand, const at::Tensor& tensor, const char* label) {
-  const npu_dtype type = storage_dtype(tensor.scalar_type());
-  if (type == NPU_DTYPE_NONE || tensor.is_conj() || tensor.is_neg()) {
-    throw Unsupported(label);
-  }
-  operand.addr = reinterpret_cast<npu_addr>(tensor.data_ptr());
-  operand.dtype = type;
-  for (int64_t d = 0; d < tensor.dim(); ++d) {
-    operand.stride[d] = tensor.stride(d);
-  }
-}
 
 // Each element of b becomes two by two: (re, im) above (-im, re).
 TypedProgram k_expand_complex(R"(
@@ -147,52 +135,24 @@ void launch_product(const at::Tensor& out, const at::Tensor& a, const at::Tensor
   if (out.is_complex()) {
     return launch_complex_product(out, a, b, c, beta, alpha, label);
   }
-  npu_operand operands[4] = {};
-  set_operand(operands[0], a, label);
-  set_operand(operands[1], b, label);
-  set_operand(operands[2], out, label);
-  const npu_dtype compute = compute_dtype(static_cast<npu_dtype>(operands[0].dtype));
+  const npu_dtype compute = compute_type(a, label);
   if (compute == NPU_BOOL) {
     throw Unsupported(label);
   }
-  npu_command command{};
-  command.struct_size = sizeof(command);
-  command.kind = NPU_MATMUL;
-  command.rank = static_cast<uint8_t>(out.dim());
-  for (int64_t d = 0; d < out.dim(); ++d) {
-    command.size[d] = out.size(d);
-  }
-  command.u.matmul.k = a.size(-1);
-  command.u.matmul.acc_dtype = compute == NPU_U64 ? NPU_I64 : compute;
-  command.operands = operands;
-  command.operand_count = 3;
-  command.label = label;
+  const npu_dtype acc = compute == NPU_U64 ? NPU_I64 : compute;
+  Command command(NPU_MATMUL, label, out.sizes());
+  for (const at::Tensor* tensor : {&a, &b, &out}) command.add(*tensor);
+  command->u.matmul.k = a.size(-1);
+  command->u.matmul.acc_dtype = acc;
 
   // beta 0 means that c is not read at all, NaN or not.
-  const bool scaled = !alpha.equal(1);
   const bool plus = c.defined() && !beta.equal(0);
-  npu_scalar params[2];
-  const auto acc = static_cast<npu_dtype>(command.u.matmul.acc_dtype);
-  const auto device = out.device().index();
-  if (plus) {
-    set_operand(operands[3], c.expand(out.sizes()), label);
-    command.operand_count = 4;
-  }
-  if (plus && (scaled || !beta.equal(1))) {
-    params[0] = scalar_param(alpha, acc);
-    params[1] = scalar_param(beta, acc);
-    command.params = params;
-    command.param_count = 2;
-    command.program = k_scaled_plus.of(acc).on(device);
-  } else if (plus) {
-    command.program = k_plus.of(acc).on(device);
-  } else if (scaled) {
-    params[0] = scalar_param(alpha, acc);
-    command.params = params;
-    command.param_count = 1;
-    command.program = k_scaled.of(acc).on(device);
-  }
-  submit(device, command);
+  const bool scaled = !alpha.equal(1) || (plus && !beta.equal(1));
+  if (plus) command.add(c.expand(out.sizes()));
+  if (scaled) command.param(scalar_param(alpha, acc));
+  if (scaled && plus) command.param(scalar_param(beta, acc));
+  if (!plus && !scaled) return command.run();
+  command.run((!plus ? k_scaled : scaled ? k_scaled_plus : k_plus).of(acc));
 }
 
 void launch_mm(at::impl::MetaBase&, const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {

@@ -32,14 +32,14 @@ npu::Program negate_program(npu_dtype compute) {
   return program;
 }
 
-npu_program* negate_on(c10::DeviceIndex device, npu_dtype dst) {
+DeviceProgram& negation(npu_dtype dst) {
   static DeviceProgram single(negate_program(NPU_F32));
   static DeviceProgram wide(negate_program(NPU_F64));
   switch (compute_dtype(dst)) {
     case NPU_F32:
-      return single.on(device);
+      return single;
     case NPU_F64:
-      return wide.on(device);
+      return wide;
     default:
       throw Unsupported(kLabel);
   }
@@ -80,42 +80,19 @@ void launch(const at::Tensor& dst, const at::Tensor& src, bool negate) {
                         .check_all_same_dtype(false)
                         .check_all_same_device(false)
                         .build();
-  const int rank = iter.ndim() + (dst_words.per_element > 1 ? 1 : 0);
-  if (rank > NPU_MAX_RANK) {
+  if (iter.ndim() + (dst_words.per_element > 1 ? 1 : 0) > NPU_MAX_RANK) {
     for (int64_t i = 0; i < dst.size(0); ++i) {
       launch(dst.select(0, i), src.select(0, i), negate);
     }
     return;
   }
-
-  npu_operand operands[2] = {};
-  npu_command command = {};
-  command.struct_size = sizeof(command);
-  command.kind = negate ? NPU_MAP : NPU_COPY;
-  command.rank = static_cast<uint8_t>(rank);
-  command.operand_count = 2;
-  command.operands = operands;
-  command.label = kLabel;
+  Command command(negate ? NPU_MAP : NPU_COPY, kLabel, iter, dst_words.per_element);
   const Words words[2] = {dst_words, src_words};
   for (int k = 0; k < 2; ++k) {
-    operands[k].addr = address_of(iter.data_ptr(k));
-    operands[k].dtype = static_cast<uint8_t>(words[k].dtype);
-    // The iterator's dimension 0 is the innermost one; the command's is the outermost.
-    for (int d = 0; d < iter.ndim(); ++d) {
-      const auto word_size = static_cast<int64_t>(iter.element_size(k)) / words[k].per_element;
-      operands[k].stride[iter.ndim() - 1 - d] = iter.strides(k)[d] / word_size;
-      command.size[iter.ndim() - 1 - d] = iter.shape()[d];
-    }
-    if (dst_words.per_element > 1) {
-      operands[k].stride[rank - 1] = 1;
-      command.size[rank - 1] = dst_words.per_element;
-    }
+    npu_operand& operand = command.add(iter, k, words[k].dtype, words[k].per_element);
+    if (dst_words.per_element > 1) operand.stride[iter.ndim()] = 1;
   }
-  const c10::DeviceIndex device = dst.device().index();
-  if (negate) {
-    command.program = negate_on(device, dst_words.dtype);
-  }
-  submit(device, command);
+  negate ? command.run(negation(dst_words.dtype)) : command.run();
 }
 
 // dst <- 0 for a real tensor.
@@ -132,22 +109,11 @@ void launch_zero(const at::Tensor& dst) {
     }
     return;
   }
-  npu_operand operands[2] = {};
-  npu_command command = {};
-  command.struct_size = sizeof(command);
-  command.kind = NPU_COPY;
-  command.rank = static_cast<uint8_t>(iter.ndim());
-  command.operand_count = 2;
-  command.operands = operands;
-  command.label = kLabel;
-  operands[0].addr = address_of(iter.data_ptr(0));
-  operands[0].dtype = operands[1].dtype = static_cast<uint8_t>(words_of(dst, false).dtype);
-  operands[1].flags = NPU_OPERAND_IMMEDIATE;
-  for (int d = 0; d < iter.ndim(); ++d) {
-    operands[0].stride[iter.ndim() - 1 - d] = iter.strides(0)[d] / static_cast<int64_t>(iter.element_size(0));
-    command.size[iter.ndim() - 1 - d] = iter.shape()[d];
-  }
-  submit(dst.device().index(), command);
+  const npu_dtype type = words_of(dst, false).dtype;
+  Command command(NPU_COPY, kLabel, iter);
+  command.add(iter, 0, type);
+  command.immediate(type, 0);
+  command.run();
 }
 
 // True where either part is not zero.

@@ -14,24 +14,13 @@ namespace torch_npu::fill_cpp {
 namespace {
 
 void fill_bits(const at::Tensor& self, uint64_t bits, const char* label) {
-  const auto device = self.device().index();
   const npu_dtype type = bits_dtype(self.element_size(), label);
-  npu_operand operands[2] = {};
-  operands[0].dtype = operands[1].dtype = type;
-  operands[1].flags = NPU_OPERAND_IMMEDIATE;
-  operands[1].addr = bits;
-  npu_command command{};
-  command.struct_size = sizeof(command);
-  command.kind = NPU_COPY;
-  command.operand_count = 2;
-  command.operands = operands;
-  command.label = label;
   if (self.is_non_overlapping_and_dense()) {
-    operands[0].addr = reinterpret_cast<npu_addr>(self.data_ptr());
-    operands[0].stride[0] = 1;
-    command.rank = 1;
-    command.size[0] = self.numel();
-    return submit(device, command);
+    Command command(NPU_COPY, label, {self.numel()});
+    command.set_device(self.device().index());
+    command.add(self.data_ptr(), type).stride[0] = 1;
+    command.immediate(type, bits);
+    return command.run();
   }
   // Dimensions come out sorted and merged; what is left beyond eight of them is for the fallback.
   auto iter = at::TensorIteratorConfig()
@@ -40,17 +29,10 @@ void fill_bits(const at::Tensor& self, uint64_t bits, const char* label) {
                   .add_output(self)
                   .resize_outputs(false)
                   .build();
-  const int rank = iter.ndim();
-  if (rank > NPU_MAX_RANK) {
-    throw Unsupported(label);
-  }
-  operands[0].addr = reinterpret_cast<npu_addr>(iter.data_ptr(0));
-  command.rank = rank;
-  for (int d = 0; d < rank; ++d) {
-    command.size[d] = iter.shape()[rank - 1 - d];
-    operands[0].stride[d] = iter.strides(0)[rank - 1 - d] / self.element_size();
-  }
-  submit(device, command);
+  Command command(NPU_COPY, label, iter);
+  command.add(iter, 0, type);
+  command.immediate(type, bits);
+  command.run();
 }
 
 at::Tensor& fill_scalar(at::Tensor& self, const at::Scalar& value) {

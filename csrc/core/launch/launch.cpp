@@ -10,9 +10,9 @@
 #include "csrc/core/device/capture.h"
 #include "csrc/core/device/internal.h"
 #include "csrc/core/device/thread_state.h"
-#include "csrc/core/launch/command_cost.h"
 #include "csrc/core/launch/precision.h"
 #include "csrc/core/launch/traffic.h"
+#include "support/cost/command_cost.h"
 
 namespace torch_npu {
 namespace {
@@ -49,7 +49,7 @@ void after_launch(uint32_t special, const Device& device, npu_stream* stream, co
     Counts& all = counts();
     std::lock_guard lock(all.mutex);
     ++all.by_label[label_of(command)];
-    all.bytes[label_of(command)] += bytes_of(command);
+    all.bytes[label_of(command)] += npu::bytes_of(command);
   }
   if (special & kBlocking) check(device, device.api->stream_synchronize(stream), label_of(command));
 }

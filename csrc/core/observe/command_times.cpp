@@ -17,7 +17,7 @@
 #include "csrc/core/device/device.h"
 #include "csrc/core/device/internal.h"
 #include "csrc/core/device/thread_state.h"
-#include "csrc/core/launch/command_cost.h"
+#include "support/cost/command_cost.h"
 #include "support/program/program.h"
 
 namespace torch_npu {
@@ -151,8 +151,8 @@ struct Recorder final : DriverWatcher {
       const char* kind = npu::command_name(command->kind);
       out.name = command->label ? std::string(command->label) + " " + kind : kind;
       for (int d = 0; d < command->rank; ++d) out.shape += (d ? "x" : "") + std::to_string(command->size[d]);
-      out.bytes = bytes_of(*command);
-      out.flops = flops_of(*command);
+      out.bytes = npu::bytes_of(*command);
+      out.flops = 2 * npu::multiply_adds_of(*command);
     } else {
       out.is_copy = true;
       out.bytes = static_cast<int64_t>(call.size);

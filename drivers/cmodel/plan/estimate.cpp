@@ -3,7 +3,7 @@
 
 #include "drivers/cmodel/plan/plan.h"
 #include "drivers/cmodel/plan/tuning.h"
-#include "support/cost/products.h"
+#include "support/cost/command_cost.h"
 
 namespace cmodel {
 
@@ -29,9 +29,9 @@ int64_t estimate_ns(const Job& job) {
   const int64_t program_cost = job.program ? job.program->plan->each_cost : 0;  // picoseconds per point
   switch (command.kind) {
     case NPU_MATMUL:
-      return kCommandNs + std::max(npu::multiply_adds(command), points) / kProductsPerNs + points * program_cost / 1000;
+      return kCommandNs + std::max(npu::multiply_adds_of(command), points) / kProductsPerNs + points * program_cost / 1000;
     case NPU_CONV:
-      return kConvNs + npu::multiply_adds(command) / kConvProductsPerNs + points * program_cost / 1000;
+      return kConvNs + npu::multiply_adds_of(command) / kConvProductsPerNs + points * program_cost / 1000;
     case NPU_SORT: {
       int64_t steps = 1;
       for (int64_t n = command.rank ? command.size[command.rank - 1] : 1; n > 1; n /= 2) ++steps;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "csrc/core/observe/sanitizer/computed.h"
+#include "support/program/accesses.h"
 #include "support/program/operand_shape.h"
 #include "support/program/program.h"
 
@@ -69,48 +70,44 @@ void add_image(std::vector<Touch>& touches, const npu_command& command, uint32_t
   if (!touch.bytes.empty()) touches.push_back(std::move(touch));
 }
 
-void add_program(std::vector<Touch>& touches, const npu_command& command, const npu_program_desc& program,
-                 const ReadMemory& read) {
-  Computed computed(command, program, read);
-  int rank = command.rank;
-  for (uint32_t id = 0; id < program.instr_count; ++id) {
-    const npu_instr& in = program.instrs[id];
-    if (in.op == NPU_OP_SEGMENT) rank = command.rank - (in.imm == NPU_SEGMENT_ROW ? command.inner_rank : 0);
-    const bool at = in.op == NPU_OP_LOAD_AT || in.op == NPU_OP_STORE_AT;
-    const bool write = in.op == NPU_OP_STORE || in.op == NPU_OP_STORE_AT;
-    if (!at && !write && in.op != NPU_OP_LOAD) continue;
-    const npu_operand& operand = command.operands[in.imm];
-    if (is_immediate(operand) || !has_points(command.size, rank)) continue;
-    Touch touch{in.imm, write, false, {}};
-    touch.instruction = static_cast<uint16_t>(id);
-    touch.is_choice = in.op == NPU_OP_LOAD && computed.is_choice(touch.instruction);
-    if (!at && in.mask == NPU_NO_VALUE) {
-      touch.bytes = Bytes(Box(operand.addr, command.size, operand.stride, rank, width_of(operand)));
-    } else if (std::optional<Bytes> found = computed.touched(static_cast<uint16_t>(id), rank)) {
-      touch.bytes = std::move(*found);
-    } else {
-      touch.unsure = true;
-      if (at && operand.limit > 0) {
-        touch.bytes = Bytes(Run{operand.addr, operand.addr + static_cast<uint64_t>(operand.limit) * width_of(operand)});
-      } else if (!at) {
-        touch.bytes = Bytes(Box(operand.addr, command.size, operand.stride, rank, width_of(operand)));
-      } else {
-        touch.bytes = Bytes(Run{operand.addr, operand.addr + width_of(operand)});
-      }
-    }
-    if (touch.bytes.empty()) continue;
-    if (in.op == NPU_OP_STORE_AT && in.flags != NPU_STORE_SET) {  // meets what is there
-      touch.write = false;
-      touches.push_back(touch);
-      touch.write = true;
-    }
-    touches.push_back(std::move(touch));
+void add_instruction(std::vector<Touch>& touches, const npu_command& command, const npu_program_desc& program,
+                     const npu::Access& access, Computed& computed) {
+  const npu_operand& operand = command.operands[access.operand];
+  if (is_immediate(operand) || !has_points(command.size, access.rank)) return;
+  const auto points = [&] {
+    return Bytes(Box(operand.addr, command.size, operand.stride, access.rank, width_of(operand)));
+  };
+  Touch touch{access.operand, access.write, false, {}};
+  touch.instruction = access.instruction;
+  touch.is_choice = program.instrs[access.instruction].op == NPU_OP_LOAD && computed.is_choice(touch.instruction);
+  if (!access.computed && !access.masked) {
+    touch.bytes = points();
+  } else if (std::optional<Bytes> found = computed.touched(access.instruction, access.rank)) {
+    touch.bytes = std::move(*found);
+  } else {
+    touch.unsure = true;
+    const auto elements = static_cast<uint64_t>(std::max<int64_t>(operand.limit, 1));
+    touch.bytes = access.computed ? Bytes(Run{operand.addr, operand.addr + elements * width_of(operand)}) : points();
   }
+  if (touch.bytes.empty()) return;
+  if (access.meets) {
+    touch.write = false;
+    touches.push_back(touch);
+    touch.write = true;
+  }
+  touches.push_back(std::move(touch));
+}
+
+// The operand of a convolution that is read where some kernel position meets it; none: 2.
+uint32_t image_of(const npu_command& command) {
+  if (command.kind != NPU_CONV) return 2;
+  const uint32_t mode = command.u.conv.mode;
+  return mode == NPU_CONV_FORWARD ? 0 : mode == NPU_CONV_GRAD_WEIGHT ? 1 : 2;
 }
 
 int rank_of_segment(const npu_command& command, const npu_program_desc& program, uint32_t id) {
   while (program.instrs[id].op != NPU_OP_SEGMENT) --id;
-  return command.rank - (program.instrs[id].imm == NPU_SEGMENT_ROW ? command.inner_rank : 0);
+  return npu::segment_rank(command, program.instrs[id].imm);
 }
 
 }  // namespace
@@ -140,36 +137,19 @@ Bytes unwritten_results(const npu_command& command, const npu_program_desc& prog
 
 std::vector<Touch> touches_of(const npu_command& command, const npu_program_desc* program, const ReadMemory& read) {
   std::vector<Touch> touches;
-  switch (command.kind) {
-    case NPU_COPY:
-      add_all(touches, command, 1, false);
-      add_all(touches, command, 0, true);
-      return touches;
-    case NPU_SORT:
-      for (const uint32_t operand : {0u, 1u, 2u, 3u}) add_all(touches, command, operand, operand >= 2);
-      return touches;
-    case NPU_MATMUL:
-    case NPU_CONV: {
-      if (!has_points(command.size, command.rank)) return touches;
-      const bool conv = command.kind == NPU_CONV;
-      const uint32_t image = !conv                                         ? 2
-                             : command.u.conv.mode == NPU_CONV_FORWARD     ? 0
-                             : command.u.conv.mode == NPU_CONV_GRAD_WEIGHT ? 1
-                                                                           : 2;
-      for (const uint32_t operand : {0u, 1u}) {
-        if (operand == image) {
-          add_image(touches, command, operand);
-        } else {
-          add_all(touches, command, operand, false);
-        }
-      }
-      if (!program) add_all(touches, command, 2, true);
-      break;
+  const bool product = command.kind == NPU_MATMUL || command.kind == NPU_CONV;
+  if (product && !has_points(command.size, command.rank)) return touches;
+  std::optional<Computed> computed;
+  if (program) computed.emplace(command, *program, read);
+  for (const npu::Access& access : npu::accesses_of(command, program)) {
+    if (access.instruction != NPU_NO_VALUE) {
+      add_instruction(touches, command, *program, access, *computed);
+    } else if (!access.write && access.operand == image_of(command)) {
+      add_image(touches, command, access.operand);
+    } else {
+      add_all(touches, command, access.operand, access.write);
     }
-    default:
-      break;
   }
-  if (program) add_program(touches, command, *program, read);
   return touches;
 }
 
