@@ -129,7 +129,7 @@ $(call stamp,docs) $(call stamp,tools): $(VENV)/.%: $(REQUIREMENTS)
 	@touch $@
 
 docs: install $(call stamp,docs)
-	$(BIN)/python tools/docs_site.py
+	$(BIN)/python docs/docs_site.py
 
 # Kernels of one instruction set use vector functions that only GCC has.
 FOLDERS ?= csrc drivers support tools

@@ -4,7 +4,7 @@ import sys
 
 from tests.support import ROOT
 
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "docs"))
 import docs_site
 
 
