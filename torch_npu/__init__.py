@@ -19,49 +19,25 @@ import sys
 import warnings
 from typing import TYPE_CHECKING
 
-from torch_npu.version import __version__
+from torch_npu.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from torch_npu.report import report as report  # the package, which can be called as the function
 
-__all__ = [
-    "__version__",
-    "add_driver",
-    "compile",
-    "config",
-    "debug",
-    "drivers",
-    "fallback",
-    "include_path",
-    "native",
-    "native_report",
-    "npu",
-    "npu_add_rms_norm",
-    "npu_dynamic_quant",
-    "npu_fusion_attention",
-    "npu_geglu",
-    "npu_rms_norm",
-    "npu_rotary_mul",
-    "npu_swiglu",
-    "optim",
-    "optimize_lora",
-    "quantization",
-    "report",
-    "sanitizer",
-    "verify",
-    "whatif",
-]
-
+_MODULES = "compile config debug fallback native npu optim quantization report sanitizer whatif".split()
 # The names by which other libraries call them; torch.ops.npu has the same ones (docs/fused-ops.md).
-_FUSED_OPS = {
-    "npu_add_rms_norm",
-    "npu_dynamic_quant",
-    "npu_fusion_attention",
-    "npu_geglu",
-    "npu_rms_norm",
-    "npu_rotary_mul",
-    "npu_swiglu",
+_FUSED_OPS = [
+    f"npu_{name}" for name in "add_rms_norm dynamic_quant fusion_attention geglu rms_norm rotary_mul swiglu".split()
+]
+_FUNCTIONS = {  # name to module and name in it
+    "add_driver": ("_info", "add_driver"),
+    "drivers": ("_info", "drivers"),
+    "include_path": ("_info", "include_path"),
+    "native_report": ("native", "report"),
+    "optimize_lora": ("lora", "optimize_lora"),
+    "verify": ("verification", "verify"),
 }
+__all__ = sorted(["__version__", *_MODULES, *_FUSED_OPS, *_FUNCTIONS])
 
 _ready = False
 
@@ -112,33 +88,15 @@ def _sanitize() -> None:
 def __getattr__(name: str):
     import importlib
 
-    if name in (
-        "compile",
-        "debug",
-        "fallback",
-        "native",
-        "config",
-        "npu",
-        "optim",
-        "quantization",
-        "report",
-        "sanitizer",
-        "testing",
-        "whatif",
-    ):
+    if name in (*_MODULES, "testing"):
         return importlib.import_module(f"torch_npu.{name}")
     if name in _FUSED_OPS:
         import torch
 
         return getattr(torch.ops.npu, name)
-    if name in ("add_driver", "drivers", "driver_error", "include_path"):
-        return getattr(importlib.import_module("torch_npu._info"), name)
-    if name == "verify":
-        return importlib.import_module("torch_npu.verification").verify
-    if name == "optimize_lora":
-        return importlib.import_module("torch_npu.lora").optimize_lora
-    if name == "native_report":
-        return importlib.import_module("torch_npu.native").report
+    if name in _FUNCTIONS:
+        module, function = _FUNCTIONS[name]
+        return getattr(importlib.import_module(f"torch_npu.{module}"), function)
     raise AttributeError(f"module 'torch_npu' has no attribute {name!r}")
 
 

@@ -7,23 +7,16 @@ from torch.utils.dlpack import DLDeviceType
 from torch_npu import torch_seams
 
 
-def _with_npu(original):
-    def __dlpack_device__(self):
-        if not has_torch_function_unary(self):
-            if self.device.type == "npu":
-                return DLDeviceType.kDLExtDev, self.device.index
-            if self.device.type == "cpu" and not torch.cuda.is_available():
-                return DLDeviceType.kDLCPU, 0
-        return original(self)
-
-    return __dlpack_device__
-
-
-def register() -> None:
-    torch_seams.replace(
-        "torch.Tensor",
-        "__dlpack_device__",
-        _with_npu,
-        why="it knows PrivateUse1 by its old name only, and calls every pinned tensor CUDA's",
-        until="it asks for the name of PrivateUse1's backend",
-    )
+@torch_seams.replace(
+    "torch.Tensor",
+    "__dlpack_device__",
+    why="it knows PrivateUse1 by its old name only, and calls every pinned tensor CUDA's",
+    until="it asks for the name of PrivateUse1's backend",
+)
+def dlpack_device(original, self):
+    if not has_torch_function_unary(self):
+        if self.device.type == "npu":
+            return DLDeviceType.kDLExtDev, self.device.index
+        if self.device.type == "cpu" and not torch.cuda.is_available():
+            return DLDeviceType.kDLCPU, 0
+    return original(self)

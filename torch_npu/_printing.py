@@ -2,8 +2,6 @@
 
 A tensor that is printed in part stays where it is: only the edges come to the host."""
 
-import functools
-
 import torch
 import torch._tensor_str as tensor_str
 
@@ -14,28 +12,21 @@ def threshold() -> float:
     return tensor_str.PRINT_OPTS.threshold
 
 
-def _on_host(original):
-    @functools.wraps(original)
-    def _tensor_str(self, indent):
-        if self.device.type == "npu" and (self.layout != torch.strided or self.numel() <= threshold()):
-            self = self.cpu()
-        return original(self, indent)
-
-    return _tensor_str
+UNTIL = "a backend can say that its tensors are printed from the host, as torch does for its own"
 
 
-def _edges_on_host(summarized):
-    @functools.wraps(summarized)
-    def get_summarized_data(self):
-        edges = summarized(self)
-        return edges.cpu() if edges.device.type == "npu" else edges
+@torch_seams.replace(
+    "torch._tensor_str", "_tensor_str", why="printing is a dozen small ops, or as many fallbacks", until=UNTIL
+)
+def tensor_str_on_host(original, self, indent):
+    if self.device.type == "npu" and (self.layout != torch.strided or self.numel() <= threshold()):
+        self = self.cpu()
+    return original(self, indent)
 
-    return get_summarized_data
 
-
-def register() -> None:
-    until = "a backend can say that its tensors are printed from the host, as torch does for its own"
-    why = "printing runs a dozen small ops on the device, or counts as many fallbacks"
-    torch_seams.replace("torch._tensor_str", "_tensor_str", _on_host, why=why, until=until)
-    why = "of a tensor that is printed in part, only the edges are copied"
-    torch_seams.replace("torch._tensor_str", "get_summarized_data", _edges_on_host, why=why, until=until)
+@torch_seams.replace(
+    "torch._tensor_str", "get_summarized_data", why="of a tensor printed in part only edges are copied", until=UNTIL
+)
+def edges_on_host(original, self):
+    edges = original(self)
+    return edges.cpu() if edges.device.type == "npu" else edges

@@ -14,7 +14,7 @@ def register() -> None:
     if torch.utils.backend_registration._privateuse1_backend_name != "npu":
         torch.utils.rename_privateuse1_backend("npu")
 
-    from torch_npu import _dlpack, _printing, npu
+    from torch_npu import _dlpack, _printing, npu  # noqa: F401  (the first two replace something)
     from torch_npu.compile import on_import
 
     if not hasattr(torch, "npu"):
@@ -27,8 +27,6 @@ def register() -> None:
     _pass_autocast()
     _refuse_sharing()
     atexit.register(_let_backward_end)
-    _dlpack.register()
-    _printing.register()
     on_import.install()
 
 

@@ -3,8 +3,13 @@
 PyTorch has hooks for most of what a device needs. Where it has none, a function of torch's gets one of ours around it.
 Nothing else in this package assigns to anything of torch's, so this is the list of what a new version of torch may
 break: `python -m torch_npu doctor --seams` prints it, and docs/design/torch-seams.md is made of it.
+
+    @torch_seams.replace("torch._inductor.utils", "is_big_gpu", why="it warns of small devices", until="it asks them")
+    def check(original, index_or_device=0):
+        ...
 """
 
+import functools
 import inspect
 import itertools
 import pkgutil
@@ -27,7 +32,8 @@ class Seam:
     why: str
     until: str
     original: Any = None
-    ours: Any = None
+    function: Any = None  # of ours: takes the original, then its arguments
+    ours: Any = None  # what torch calls
 
     @property
     def place(self) -> str:
@@ -58,9 +64,9 @@ class Seam:
     def change(self) -> str:
         """What is not as our function expects it: it has the first parameters of torch's, by name, and takes whatever
         else there is as *args or **kwargs. Empty if all is well."""
-        if not callable(self.ours) or not callable(self.original):
+        if self.function is None:
             return ""
-        parameters = inspect.signature(self.ours, follow_wrapped=False).parameters.values()
+        parameters = list(inspect.signature(self.function).parameters.values())[1:]
         expected = [p.name for p in parameters if p.kind is Parameter.POSITIONAL_OR_KEYWORD]
         open_ended = len(expected) < len(parameters)
         found = inspect.signature(self.original).parameters
@@ -85,17 +91,28 @@ def _is_over(until: str) -> bool:
     return until[:1].isdigit() and version(torch.__version__) >= version(until)
 
 
-def replace(owner: str, name: Any, wrap: Callable[[Any], Any], *, why: str, until: str) -> None:
-    """Puts wrap(what is there) in the place of the attribute or table entry, unless torch needs it no more."""
+def replace(owner: str, name: Any, *, why: str, until: str) -> Callable[[Callable], Callable]:
+    """Decorates what torch calls instead: it gets the original in front of the arguments. Nothing happens where torch
+    needs it no more."""
     seam = Seam(owner, name, "replaced", why, until)
     seams.append(seam)
-    if _is_over(until):
-        return
-    found = seam.find()
-    seam.original = getattr(found, _ORIGINAL, found)  # ours already: this package is imported for the second time
-    seam.ours = wrap(seam.original)
-    setattr(seam.ours, _ORIGINAL, seam.original)
-    seam.put(seam.ours)
+
+    def place(function: Callable) -> Callable:
+        if not _is_over(until):
+            found = seam.find()
+            # It is ours already where this package is imported for the second time.
+            original = seam.original = getattr(found, _ORIGINAL, found)
+
+            @functools.wraps(original)
+            def ours(*args, **kwargs):
+                return function(original, *args, **kwargs)
+
+            setattr(ours, _ORIGINAL, original)
+            seam.function, seam.ours = function, ours
+            seam.put(ours)
+        return function
+
+    return place
 
 
 def hold(owner: str, name: str, *, why: str, until: str) -> Seam:

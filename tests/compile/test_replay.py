@@ -26,8 +26,8 @@ def replays(monkeypatch):
     from torch_npu.compile.run import replay
 
     count = []
-    original = replay.Recording.replay
-    monkeypatch.setattr(replay.Recording, "replay", lambda self, inputs: (count.append(1), original(self, inputs))[1])
+    original = replay.Capture.replay
+    monkeypatch.setattr(replay.Capture, "replay", lambda self, inputs: (count.append(1), original(self, inputs))[1])
     return count
 
 

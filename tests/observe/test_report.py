@@ -12,7 +12,7 @@ from tests.support.browser import Browser
 from torch_npu.bench import networks, qwen2
 from torch_npu.report import advice, memory, shares, timeline
 from torch_npu.report import facts as facts_module
-from torch_npu.report.recording import Command, Op, Recording
+from torch_npu.report.profile import Command, Op, Profile
 
 pytestmark = needs_profiler
 LIMIT = 2_000_000  # bytes of a page
@@ -98,7 +98,7 @@ def command(start, end, fallback=None, is_copy=False, **more):
 
 def test_every_moment_counts_once():
     slow, other = op("fallback a", 20, 60, is_range=True), op("fallback b", 50, 70, thread=2, is_range=True)
-    run = Recording(torch.device("npu:0"), 0.0, 100.0, fallbacks=[slow, other])
+    run = Profile(torch.device("npu:0"), 0.0, 100.0, fallbacks=[slow, other])
     run.commands = [command(5, 30), command(20, 22, slow, is_copy=True), command(80, 90, is_copy=True)]
     spent, saved = shares.split(run)
     # The device was busy until 30; then the fallbacks, 50 to 60 of which both had; a copy; and the host for the rest.
@@ -108,13 +108,13 @@ def test_every_moment_counts_once():
 
 def test_a_computed_clock_is_not_added_to_the_host():
     slow = op("fallback a", 0, 40, is_range=True)
-    run = Recording(torch.device("npu:0"), 0.0, 100.0, fallbacks=[slow], simulated=True)
+    run = Profile(torch.device("npu:0"), 0.0, 100.0, fallbacks=[slow], simulated=True)
     run.commands = [command(0, 1000), command(0, 7, slow, is_copy=True)]
     assert shares.split(run)[0] == {"device": 1000, "fallback": 40, "transfer": 0.0, "host": 0.0}
 
 
 def test_long_runs_stay_small_and_keep_their_peaks():
-    run = Recording(torch.device("npu:0"), 0.0, 1e6)
+    run = Profile(torch.device("npu:0"), 0.0, 1e6)
     run.commands = [command(10.0 * k, 10.0 * k + 9) for k in range(100_000)]
     lanes = timeline.lanes(run)
     (lane,) = lanes["lanes"]
@@ -267,7 +267,7 @@ def test_a_script_is_reported(module, tmp_path):
 
 
 def test_a_range_that_is_not_there_is_refused():
-    run = Recording(torch.device("npu:0"), 0.0, 100.0, ops=[op("step", 0, 9, is_range=True)])
+    run = Profile(torch.device("npu:0"), 0.0, 100.0, ops=[op("step", 0, 9, is_range=True)])
     with pytest.raises(ValueError, match=r"expected a range of the script \(step\), got 'stop'"):
         run.keep_range("stop")
 

@@ -1,6 +1,5 @@
 """python -m torch_npu bench compile: compiled models against Inductor on the CPU and against eager mode on npu."""
 
-import math
 import re
 import sys
 import time
@@ -13,7 +12,7 @@ from torch import nn
 
 import torch_npu
 from torch_npu import fallback
-from torch_npu.bench.measure import CLOCKS, REST, Plan, compare
+from torch_npu.bench.measure import CLOCKS, REST, Plan, compare, geometric_mean
 from torch_npu.bench.networks import ResNet18, lenet
 from torch_npu.console.command import Outcome, UsageError
 from torch_npu.console.progress import Progress
@@ -183,7 +182,7 @@ def _replay(device: str) -> dict:
 
 def _missed(rows: list[dict], replay: dict | None) -> list[str]:
     missed = []
-    if rows and (mean := _mean([r["to_inductor"] for r in rows])) < 1.2:
+    if rows and (mean := geometric_mean([r["to_inductor"] for r in rows])) < 1.2:
         missed.append(f"expected a mean of at least 1.2x, got {mean:.2f}x")
     for row in rows:
         name = f"{row['model']}, {row['phase']}"
@@ -197,10 +196,6 @@ def _missed(rows: list[dict], replay: dict | None) -> list[str]:
         got = f"{replay['to_eager']:.1f}x" if "to_eager" in replay else "no graph"
         missed.append(f"expected a replay at least 5x faster than eager on the host, got {got}")
     return missed
-
-
-def _mean(values: list[float]) -> float:
-    return math.exp(sum(map(math.log, values)) / len(values))
 
 
 def run(options) -> Outcome:
@@ -237,7 +232,7 @@ def _text(rows: list[dict], replay: dict | None) -> str:
     ]
     parts = []
     if rows:
-        mean = _mean([r["to_inductor"] for r in rows])
+        mean = geometric_mean([r["to_inductor"] for r in rows])
         parts += [
             f"{table(header, shown)}\n",
             f"compiled on npu against Inductor on the CPU: {mean:.2f}x (geometric mean)",

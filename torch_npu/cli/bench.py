@@ -6,6 +6,7 @@ CPU and npu blocks alternate, and medians are compared, so that a busy machine d
 
 import argparse
 import functools
+import importlib
 import os
 import re
 import statistics
@@ -54,22 +55,26 @@ def add(commands) -> None:
 
     add_kind("dispatch", dispatch, "host cost of small ops, 1 thread, ratio to the CPU")
     add_kind("basic", basic, "large ops, speed relative to the CPU")
-    ops = add_kind("ops", _ops, "every op family, speed relative to the CPU", "bench ops --op '^mm$' --plot mm.svg")
+    ops = add_kind(
+        "ops", _timed("ops"), "every op family, speed relative to the CPU", "bench ops --op '^mm$' --plot mm.svg"
+    )
     ops.add_argument("--op", default="", type=_pattern, metavar="REGEX", help="only ops or families that this finds")
     ops.add_argument("--dtype", default="float32", metavar="TYPES", help="float32, bfloat16 or both, with a comma")
     ops.add_argument("--sizes", default="small,medium,large", help="some of small,medium,large")
     ops.add_argument("--plot", metavar="FILE", help="a picture of the ratios: .svg, .html, or .png with matplotlib")
-    training = add_kind("training", _training, "a training step of ResNet-18 and of a transformer")
+    training = add_kind("training", _timed("training"), "a training step of ResNet-18 and of a transformer")
     training.add_argument("--model", default="", type=_pattern, metavar="REGEX", help="only models that this finds")
     training.add_argument("--rounds", type=int, help="of measurements (7; 3 with --quick)")
-    models = add_kind("models", _models, "Qwen2: prefill, decode and LoRA step, with peak memory")
+    models = add_kind("models", _timed("models"), "Qwen2: prefill, decode and LoRA step, with peak memory")
     models.add_argument("--size", choices=("all", "tiny", "0.5b"), default="all")
     models.add_argument(
         "--phase", default="", type=_pattern, metavar="REGEX", help="only what this finds: prefill, decode, LoRA"
     )
     models.add_argument("--dtype", default="float32,bfloat16", metavar="TYPES", help="float32, bfloat16 or both")
     models.add_argument("--rounds", type=int, help="of measurements (5; 3 with --quick)")
-    compiled = add_kind("compile", _compiled, "torch.compile: against Inductor on the CPU, and against eager mode")
+    compiled = add_kind(
+        "compile", _timed("compiled"), "torch.compile: against Inductor on the CPU, and against eager mode"
+    )
     compiled.add_argument(
         "--model", default="", type=_pattern, metavar="REGEX", help="only models that this finds; graph: the replay"
     )
@@ -95,41 +100,19 @@ def _recorded(function: Callable, name: str, options) -> Outcome:
     return outcome
 
 
-def _same_threads(options) -> None:
-    """PyTorch's threads and the C model's, which asks the environment when it is loaded, at the first use."""
-    import torch
+def _timed(module: str) -> Callable:
+    """A kind that a module of torch_npu.bench measures, with the same threads on both sides: PyTorch's and the C
+    model's, which asks the environment when it is loaded, at the first use."""
 
-    options.threads = options.threads or torch.get_num_threads()
-    torch.set_num_threads(options.threads)
-    os.environ["OMP_NUM_THREADS"] = str(options.threads)
+    def run(options) -> Outcome:
+        import torch
 
+        options.threads = options.threads or torch.get_num_threads()
+        torch.set_num_threads(options.threads)
+        os.environ["OMP_NUM_THREADS"] = str(options.threads)
+        return importlib.import_module(f"torch_npu.bench.{module}").run(options)
 
-def _ops(options) -> Outcome:
-    _same_threads(options)
-    from torch_npu.bench import ops
-
-    return ops.run(options)
-
-
-def _training(options) -> Outcome:
-    _same_threads(options)
-    from torch_npu.bench import training
-
-    return training.run(options)
-
-
-def _models(options) -> Outcome:
-    _same_threads(options)
-    from torch_npu.bench import models
-
-    return models.run(options)
-
-
-def _compiled(options) -> Outcome:
-    _same_threads(options)
-    from torch_npu.bench import compiled
-
-    return compiled.run(options)
+    return run
 
 
 def _block(function: Callable, count: int) -> float:
@@ -173,23 +156,6 @@ def small_ops(torch, device: str) -> dict[str, Callable]:
     }
 
 
-def dispatch(options) -> Outcome:
-    import torch
-
-    import torch_npu
-
-    torch.set_num_threads(1)
-    rows = []
-    cpu, npu = small_ops(torch, "cpu"), small_ops(torch, options.device)
-    with torch.no_grad(), Progress(len(cpu), options.quiet) as progress:
-        for name in cpu:
-            progress.step(name)
-            settle = torch_npu.npu.synchronize
-            c, n = _compare(cpu[name], npu[name], settle, 0.005 if options.quick else 0.02, 9 if options.quick else 31)
-            rows.append({"op": name, "cpu_us": c * 1e6, "npu_us": n * 1e6, "ratio": n / c, "limit": LIMITS.get(name)})
-    return _show(rows, options, better="smaller", unit="us")
-
-
 def large_ops(torch, device: str) -> dict[str, Callable]:
     torch.manual_seed(0)
     a, b = torch.rand(1024, 1024).to(device), torch.rand(1024, 1024).to(device)
@@ -213,37 +179,51 @@ def large_ops(torch, device: str) -> dict[str, Callable]:
     }
 
 
+def dispatch(options) -> Outcome:
+    import torch
+
+    torch.set_num_threads(1)
+    seconds, blocks = (0.005, 9) if options.quick else (0.02, 31)
+    rows = _rows(small_ops(torch, "cpu"), small_ops(torch, options.device), seconds, blocks, options)
+    for row in rows:
+        row |= {"ratio": row["npu_us"] / row["cpu_us"], "limit": LIMITS.get(row["op"])}
+    return _show(rows, options, better="smaller", unit="us")
+
+
 def basic(options) -> Outcome:
     import torch
 
     import torch_npu
 
-    limits = {"mm, 1024 float32": 0.9, "add, 10 M float32": 0.9}
-    rows = []
     cpu, npu = large_ops(torch, "cpu"), large_ops(torch, options.device)
-    with torch.no_grad(), Progress(len(cpu) + 2, options.quiet) as progress:
+    rows = _rows(cpu, npu, *((0.05, 5) if options.quick else (0.2, 11)), options)
+    host, other = torch.rand(10_000_000), torch.rand(10_000_000)
+    on_device = torch.empty(10_000_000, device=options.device)
+
+    def to_device():
+        on_device.copy_(host)
+        torch_npu.npu.synchronize()
+
+    copies = {"copy to device, 40 MB": to_device, "copy to host, 40 MB": lambda: host.copy_(on_device)}
+    rows += _rows(dict.fromkeys(copies, lambda: other.copy_(host)), copies, 0.05, 5, options)
+    for row in rows:
+        limit = 0.9 if row["op"] in ("mm, 1024 float32", "add, 10 M float32") else None
+        row |= {"ratio": row["cpu_us"] / row["npu_us"], "limit": limit}
+    return _show(rows, options, better="larger", unit="ms")
+
+
+def _rows(cpu: dict, npu: dict, seconds: float, blocks: int, options) -> list[dict]:
+    import torch
+
+    import torch_npu
+
+    rows = []
+    with torch.no_grad(), Progress(len(cpu), options.quiet) as progress:
         for name in cpu:
             progress.step(name)
-            settle = torch_npu.npu.synchronize
-            c, n = _compare(cpu[name], npu[name], settle, 0.05 if options.quick else 0.2, 5 if options.quick else 11)
-            rows.append({"op": name, "cpu_us": c * 1e6, "npu_us": n * 1e6, "ratio": c / n, "limit": limits.get(name)})
-        host = torch.rand(10_000_000)
-        on_device = torch.empty(10_000_000, device=options.device)
-
-        def to_device():
-            on_device.copy_(host)
-            torch_npu.npu.synchronize()
-
-        pairs = {
-            "copy to device, 40 MB": to_device,
-            "copy to host, 40 MB": lambda: host.copy_(on_device),
-        }
-        other = host.clone()
-        for name, function in pairs.items():
-            progress.step(name)
-            c, n = _compare(lambda: other.copy_(host), function, torch_npu.npu.synchronize, 0.05, 5)
-            rows.append({"op": name, "cpu_us": c * 1e6, "npu_us": n * 1e6, "ratio": c / n, "limit": None})
-    return _show(rows, options, better="larger", unit="ms")
+            c, n = _compare(cpu[name], npu[name], torch_npu.npu.synchronize, seconds, blocks)
+            rows.append({"op": name, "cpu_us": c * 1e6, "npu_us": n * 1e6})
+    return rows
 
 
 def _show(rows: list[dict], options, better: str, unit: str) -> Outcome:

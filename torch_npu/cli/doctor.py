@@ -23,13 +23,30 @@ class Finding:
     remedy: str = ""
 
 
+Found = tuple[str, str, str]  # state, what was found, remedy
 COMMANDS = ("COPY", "MAP", "REDUCE", "SCAN", "MATMUL", "CONV", "SCATTER", "SORT")
-CHECKS: list[Callable[[], Iterator[Finding]]] = []
+CHECKS: dict[str, Callable[[], Iterator[Found]]] = {}
+WITHOUT_DEVICE = ("versions", "packages", "variables", "memory")  # what can be asked where torch_npu cannot be imported
 
 
-def check(function):
-    CHECKS.append(function)
-    return function
+def check(name: str):
+    def register(function: Callable[[], Iterator[Found]]):
+        CHECKS[name] = function
+        return function
+
+    return register
+
+
+def ok(found: str) -> Found:
+    return "ok", found, ""
+
+
+def warning(found: str, remedy: str) -> Found:
+    return "warning", found, remedy
+
+
+def problem(found: str, remedy: str) -> Found:
+    return "problem", found, remedy
 
 
 def add(commands) -> None:
@@ -54,7 +71,7 @@ def import_error() -> str:
     return str(torch_npu._import_error or "").split("\n")[0]
 
 
-@check
+@check("versions")
 def versions():
     import torch
 
@@ -62,50 +79,35 @@ def versions():
 
     if not torch_npu._ready:
         text = f"Python {sys.version.split()[0]}, torch {torch.__version__}"
-        yield Finding("versions", "problem", f"{text}: import torch_npu fails", import_error())
+        yield problem(f"{text}: import torch_npu fails", import_error())
         return
     from torch_npu._build_info import torch_version
 
     built, found = torch_version.split("+")[0], torch.__version__.split("+")[0]
     text = f"Python {sys.version.split()[0]}, torch {torch.__version__}, built for torch {torch_version}"
-    if built == found:
-        yield Finding("versions", "ok", text)
-    else:
-        yield Finding(
-            "versions", "warning", text, "rebuild with pip install --no-build-isolation . if symbols are missing"
-        )
+    remedy = "rebuild with pip install --no-build-isolation . if symbols are missing"
+    yield ok(text) if built == found else warning(text, remedy)
 
 
-@check
+@check("packages")
 def packages():
     names = [d.metadata["Name"] or "" for d in importlib.metadata.distributions()]
     if "torch-npu" in (name.lower().replace("_", "-") for name in names):
-        yield Finding(
-            "packages",
-            "problem",
-            "another package, torch-npu, has files of the same name",
-            "pip uninstall torch-npu, then install this one again",
-        )
+        remedy = "pip uninstall torch-npu, then install this one again"
+        yield problem("another package, torch-npu, has files of the same name", remedy)
     entries = [e.value for e in importlib.metadata.entry_points(group="torch.backends")]
+    missing = "`import torch` does not load torch_npu"
     if "torch_npu:_autoload" not in entries:
-        yield Finding(
-            "packages",
-            "warning",
-            "`import torch` does not load torch_npu: the package is not installed, only found on the path",
-            "make install, or write `import torch_npu` in your scripts",
-        )
+        found = f"{missing}: the package is not installed, only found on the path"
+        yield warning(found, "make install, or write `import torch_npu` in your scripts")
     elif os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "0":
-        yield Finding(
-            "packages",
-            "warning",
-            "TORCH_DEVICE_BACKEND_AUTOLOAD=0: `import torch` does not load torch_npu",
-            "unset it, or write `import torch_npu` in your scripts",
-        )
+        found = f"TORCH_DEVICE_BACKEND_AUTOLOAD=0: {missing}"
+        yield warning(found, "unset it, or write `import torch_npu` in your scripts")
     else:
-        yield Finding("packages", "ok", "`import torch` makes the npu device known")
+        yield ok("`import torch` makes the npu device known")
 
 
-@check
+@check("variables")
 def variables():
     from torch_npu import config
 
@@ -114,35 +116,26 @@ def variables():
     for name in sorted(set(ours) - known):
         near = difflib.get_close_matches(name, known, 1)
         hint = f"did you mean {near[0]}? " if near else ""
-        yield Finding(
-            "variables", "problem", f"{name} is no setting", f"{hint}python -m torch_npu config lists them all"
-        )
+        yield problem(f"{name} is no setting", f"{hint}python -m torch_npu config lists them all")
     bad = {s.name: config.misunderstood(s) for s in config.VARIABLES if config.misunderstood(s)}
     for name, wrong in bad.items():
-        remedy = f"unset it, or see python -m torch_npu config --markdown for {name}"
-        yield Finding("variables", "problem", wrong, remedy)
+        yield problem(wrong, f"unset it, or see python -m torch_npu config --markdown for {name}")
     # Import refuses a value that would make a check look for nothing.
     refused = import_error().partition(":")[0]
     if refused in known and refused not in bad:
         bad[refused] = import_error()
-        yield Finding("variables", "problem", import_error(), f"unset {refused}: `import torch` raises until then")
+        yield problem(import_error(), f"unset {refused}: `import torch` raises until then")
     if not set(ours) - known and not bad:
         given = [f"{name}={os.environ[name]}" for name in sorted(ours)]
-        yield Finding("variables", "ok", ", ".join(given) or "all at their defaults")
-    threads = os.environ.get("OMP_NUM_THREADS", "")
-    cores = len(os.sched_getaffinity(0))
+        yield ok(", ".join(given) or "all at their defaults")
+    threads, cores = os.environ.get("OMP_NUM_THREADS", ""), len(os.sched_getaffinity(0))
     if threads.isdigit() and int(threads) > cores:
-        yield Finding(
-            "variables",
-            "warning",
-            f"OMP_NUM_THREADS={threads} on {cores} cores: threads wait for each other",
-            f"set it to {cores} or less",
-        )
+        found = f"OMP_NUM_THREADS={threads} on {cores} cores: threads wait for each other"
+        yield warning(found, f"set it to {cores} or less")
 
 
-@check
+@check("drivers")
 def drivers():
-
     import torch_npu
     from torch_npu._info import driver_error, driver_setting
 
@@ -150,17 +143,17 @@ def drivers():
         # The driver's own error says what it expects; where there is no such driver, the list of them helps.
         options = "could not be started" in error
         remedy = "correct the options in TORCH_NPU_DRIVER" if options else "python -m torch_npu info lists the drivers"
-        yield Finding("drivers", "problem", error, remedy)
+        yield problem(error, remedy)
         return
     names = ", ".join(d["name"] for d in torch_npu.drivers())
     count = torch_npu.npu.device_count()
     if count == 0:
-        yield Finding("drivers", "problem", f"{names} loaded, and no device found", "look at the driver's options")
+        yield problem(f"{names} loaded, and no device found", "look at the driver's options")
     else:
-        yield Finding("drivers", "ok", f"TORCH_NPU_DRIVER={driver_setting()}: {names}, {count} device(s)")
+        yield ok(f"TORCH_NPU_DRIVER={driver_setting()}: {names}, {count} device(s)")
 
 
-@check
+@check("devices")
 def devices():
     import torch
 
@@ -179,35 +172,26 @@ def devices():
             missing = sorted(set(COMMANDS) - set(torch_npu.npu.get_device_properties(index).commands))
         except ValueError as error:  # what the allocator says at the first use of a device
             conf = f"PYTORCH_ALLOC_CONF={os.environ.get('PYTORCH_ALLOC_CONF', '')}"
-            yield Finding("devices", "problem", f"{conf}: {error}", "correct it: docs/configuration.md has its keys")
+            yield problem(f"{conf}: {error}", "correct it: docs/configuration.md has its keys")
             return
         except RuntimeError as error:
-            first = str(error).splitlines()[0]
-            yield Finding(
-                "devices", "problem", f"{name}: {first}", f"python -m torch_npu driver-test, torch.npu.reset({index})"
-            )
+            remedy = f"python -m torch_npu driver-test, torch.npu.reset({index})"
+            yield problem(f"{name}: {str(error).splitlines()[0]}", remedy)
             continue
         found = f"{name}: {torch_npu.npu.get_device_name(index)} computes, {free >> 20} of {total >> 20} MiB free"
-        if missing:
-            remedy = "their ops run on the CPU: torch_npu.fallback.report() counts them"
-            yield Finding("devices", "warning", f"{found}; without {', '.join(missing)}", remedy)
-        else:
-            yield Finding("devices", "ok", found)
+        remedy = "their ops run on the CPU: torch_npu.fallback.report() counts them"
+        yield warning(f"{found}; without {', '.join(missing)}", remedy) if missing else ok(found)
 
 
-@check
+@check("memory")
 def memory():
     lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     available = int(lines["MemAvailable"].split()[0]) >> 10
-    if available < 1024:
-        yield Finding(
-            "memory", "warning", f"{available} MiB of host memory available", "the C model's memory is the host's"
-        )
-    else:
-        yield Finding("memory", "ok", f"{available} MiB of host memory available")
+    found = f"{available} MiB of host memory available"
+    yield warning(found, "the C model's memory is the host's") if available < 1024 else ok(found)
 
 
-@check
+@check("torch.compile")
 def compile_folder():
     from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
@@ -220,20 +204,14 @@ def compile_folder():
             pass
         room = shutil.disk_usage(folder).free >> 20
     except OSError as error:
-        yield Finding(
-            "torch.compile",
-            "warning",
-            f"the cache folder takes no files ({error}); a temporary one is used and every process compiles anew",
-            "set TORCHINDUCTOR_CACHE_DIR to a folder of yours",
-        )
+        found = f"the cache folder takes no files ({error}); a temporary one is used and every process compiles anew"
+        yield warning(found, "set TORCHINDUCTOR_CACHE_DIR to a folder of yours")
         return
-    if room < 200:
-        yield Finding("torch.compile", "warning", f"{room} MiB left for the cache in {folder}", "free some disk space")
-    else:
-        yield Finding("torch.compile", "ok", f"cache in {folder}")
+    few = warning(f"{room} MiB left for the cache in {folder}", "free some disk space")
+    yield few if room < 200 else ok(f"cache in {folder}")
 
 
-@check
+@check("torch")
 def torch_seams():
     import torch
 
@@ -242,9 +220,9 @@ def torch_seams():
     _load_seams()
     changes = [change for change in (seam.change() for seam in seams) if change]
     for change in changes:
-        yield Finding("torch", "warning", change, "use a version of torch_npu that knows this torch")
+        yield warning(change, "use a version of torch_npu that knows this torch")
     if not changes:
-        yield Finding("torch", "ok", f"{len(seams)} seams with torch {torch.__version__}, all as expected")
+        yield ok(f"{len(seams)} seams with torch {torch.__version__}, all as expected")
 
 
 def _load_seams() -> None:
@@ -269,12 +247,12 @@ def seams_table() -> str:
 def findings() -> list[Finding]:
     import torch_npu
 
-    found: list[Finding] = []
-    for each in CHECKS if torch_npu._ready else (versions, packages, variables, memory):
+    found = []
+    for name in CHECKS if torch_npu._ready else WITHOUT_DEVICE:
         try:
-            found += each()
+            found += [Finding(name, *one) for one in CHECKS[name]()]
         except Exception as error:  # a check that breaks is a finding, and the others still run
-            found.append(Finding(each.__name__, "problem", f"{type(error).__name__}: {error}", "please report this"))
+            found.append(Finding(name, "problem", f"{type(error).__name__}: {error}", "please report this"))
     return found
 
 

@@ -30,24 +30,24 @@ def add(commands) -> None:
 
 def run(options) -> Outcome:
     from torch_npu._info import driver_setting
-    from torch_npu.report import Report, gather, record
+    from torch_npu.report import Report, gather, profiled
 
     if options.html and not Path(options.html).resolve().parent.is_dir():
         raise UsageError(f"expected a folder that exists, got {Path(options.html).resolve().parent}")
     script.check(options.script, driver_setting())
     with Progress(3) as progress:
         try:
-            with record() as recording:
+            with profiled() as profile:
                 status = script.run_loudly(options.script, options.arguments)
                 progress.step("reading the profile")  # at the end of this block
         except RuntimeError as error:
             raise Failure(str(error)) from None
         progress.step("counting")
         try:
-            steps = recording.keep_range(options.range) if options.range else recording.keep_device_work()
+            steps = profile.keep_range(options.range) if options.range else profile.keep_device_work()
         except ValueError as error:
             raise Failure(str(error)) from None
-        made = Report(gather(recording, title=options.title or Path(options.script).name, steps=steps))
+        made = Report(gather(profile, title=options.title or Path(options.script).name, steps=steps))
         progress.step("writing")
         if options.html:
             made.save(options.html)

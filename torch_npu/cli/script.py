@@ -45,14 +45,15 @@ def check(script: str, spec: str) -> None:
     os.environ["TORCH_NPU_DRIVER"] = spec
 
     import torch_npu
+    from torch_npu import _info
 
     if not Path(script).is_file():
         raise UsageError(f"expected a Python script, got {script}: no such file")
     if torch_npu.npu.device_count() == 0:
-        error = torch_npu.driver_error()
+        error = _info.driver_error()
         if "could not be started" in error:  # it is there, and says itself what it expects
             raise UsageError(error)
-        hardware = ", ".join(n for n in torch_npu._info.built_drivers() if not torch_npu._info.wrapped(n))
+        hardware = ", ".join(n for n in _info.built_drivers() if not _info.wrapped(n))
         raise UsageError(f"{error}; there are {hardware}")
 
 

@@ -2,7 +2,8 @@
 
 A room imports what stands above it in this list, and nothing below (tools/check_layers.py):
 
-    settings.py  what decides which code is generated
+    settings.py, inductor_settings.py
+                 what decides which code is generated, and how Inductor is set for npu
     run/         what generated code calls: launching, tuning, capture and replay
     codegen/     one fused loop: from Inductor's operations to a program and the form of its command
     lowerings/   one aten op: as loops, as a MATMUL or CONV with an epilogue, or left to aten

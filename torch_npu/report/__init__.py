@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from torch_npu.report.facts import gather
-from torch_npu.report.recording import Recording, record
+from torch_npu.report.profile import Profile, profiled
 
-__all__ = ["Recording", "Report", "gather", "record", "report"]
+__all__ = ["Profile", "Report", "gather", "profiled", "report"]
 
 
 class Report:
@@ -74,11 +74,11 @@ def report(
     call = prepared(model, inputs, step, device)
     for _ in range(warmup):
         call()
-    with record(device) as recording:
+    with profiled(device) as profile:
         for _ in range(steps):
             call()
     name = title or getattr(model, "__name__", None) or type(model).__name__
-    made = Report(gather(recording, title=name, steps=steps))
+    made = Report(gather(profile, title=name, steps=steps))
     if html is not None:
         made.save(html)
     return made

@@ -12,18 +12,18 @@ import torch
 
 import torch_npu
 from torch_npu.report import advice, memory, peaks, shares, timeline
-from torch_npu.report.recording import RANGE, Command, Recording, line_of
+from torch_npu.report.profile import RANGE, Command, Profile, line_of
 
 COMMANDS = 400  # rows of the roofline; the rest is summed up in the last
 LINES = 4  # per op
 
 
-def gather(recording: Recording, title: str, steps: int = 1) -> dict:
+def gather(profile: Profile, title: str, steps: int = 1) -> dict:
     """Everything that a report says of a recording."""
-    index = recording.device.index
+    index = profile.device.index
     properties = torch_npu.npu.get_device_properties(index)
-    peak = peaks.find(index, recording.simulated, recording.commands)
-    spent, saved = shares.split(recording)
+    peak = peaks.find(index, profile.simulated, profile.commands)
+    spent, saved = shares.split(profile)
     total = sum(spent.values()) or 1.0
     facts = {
         "title": title,
@@ -33,42 +33,42 @@ def gather(recording: Recording, title: str, steps: int = 1) -> dict:
         "driver": properties.driver,
         "device": f"npu:{index}",
         "device_name": properties.name,
-        "simulated": recording.simulated,
+        "simulated": profile.simulated,
         "threads": torch.get_num_threads(),
         "steps": steps,
-        "wall_us": round(recording.wall, 1),
+        "wall_us": round(profile.wall, 1),
         "total_us": round(total, 1),
         "peak": peak,
-        "notes": recording.notes,
-        "shares": _shares(recording, spent),
-        "fallbacks": _fallbacks(recording, saved, total, peak),
-        "transfers": _transfers(recording),
-        "commands": _commands(recording.commands, peak, total),
-        "ops": _ops(recording, saved, total),
-        "memory": memory.over_time(recording),
-        "timeline": timeline.lanes(recording),
+        "notes": profile.notes,
+        "shares": _shares(profile, spent),
+        "fallbacks": _fallbacks(profile, saved, total, peak),
+        "transfers": _transfers(profile),
+        "commands": _commands(profile.commands, peak, total),
+        "ops": _ops(profile, saved, total),
+        "memory": memory.over_time(profile),
+        "timeline": timeline.lanes(profile),
     }
     facts["counts"] = {
-        "commands": sum(not c.is_copy for c in recording.commands),
-        "copies": sum(c.is_copy for c in recording.commands),
-        "fallbacks": len(recording.fallbacks),
-        "counted": recording.fallback_counts,
+        "commands": sum(not c.is_copy for c in profile.commands),
+        "copies": sum(c.is_copy for c in profile.commands),
+        "fallbacks": len(profile.fallbacks),
+        "counted": profile.fallback_counts,
     }
     facts["advice"] = advice.rank(facts)
     facts["headline"] = advice.headline(facts)
     return facts
 
 
-def _shares(recording: Recording, spent: dict[str, float]) -> dict:
-    own = [c for c in recording.commands if c.fallback is None]
+def _shares(profile: Profile, spent: dict[str, float]) -> dict:
+    own = [c for c in profile.commands if c.fallback is None]
     device_ops = {id(c.owner) if c.owner else id(c) for c in own if not c.is_copy}
-    moved = sum(c.bytes for c in recording.commands if c.fallback is not None)
+    moved = sum(c.bytes for c in profile.commands if c.fallback is not None)
     return {
         "time": {place: round(us, 1) for place, us in spent.items()},
-        "ops": {"device": len(device_ops), "fallback": len(recording.fallbacks)},
+        "ops": {"device": len(device_ops), "fallback": len(profile.fallbacks)},
         "flops": {
             "device": sum(c.flops for c in own),
-            "fallback": sum(_flops_around(op) for op in recording.fallbacks),
+            "fallback": sum(_flops_around(op) for op in profile.fallbacks),
         },
         "bytes": {
             "device": sum(c.bytes for c in own if not c.is_copy),
@@ -108,17 +108,17 @@ def _most_frequent(lines: list[tuple | None]) -> list[dict]:
     return [{**show_line(line), "count": count} for line, count in ranked[:LINES]]
 
 
-def _fallbacks(recording: Recording, saved: dict[str, float], total: float, peak: dict) -> list[dict]:
+def _fallbacks(profile: Profile, saved: dict[str, float], total: float, peak: dict) -> list[dict]:
     rows: dict[str, dict] = {}
     lines: dict[str, list] = defaultdict(list)
-    for op in recording.fallbacks:
+    for op in profile.fallbacks:
         row = rows.setdefault(op.name, {"op": op.name.removeprefix(RANGE), "calls": 0, "us": 0.0, "flops": 0})
         row |= {"to_host": 0, "to_host_bytes": 0, "to_device": 0, "to_device_bytes": 0, "copies_us": 0.0} | row
         row["calls"] += 1
         row["us"] += op.end - op.start
         row["flops"] += _flops_around(op)
         lines[op.name].append(line_of(op))
-    for command in recording.commands:
+    for command in profile.commands:
         if command.fallback is None or not command.is_copy:
             continue
         row = rows[command.fallback.name]
@@ -138,11 +138,11 @@ def _fallbacks(recording: Recording, saved: dict[str, float], total: float, peak
     return sorted(rows.values(), key=lambda row: -row["saved_us"])
 
 
-def _transfers(recording: Recording) -> list[dict]:
+def _transfers(profile: Profile) -> list[dict]:
     """Copies between host and device outside of fallbacks, by op and direction; `wait_us`: the host stood still."""
     rows: dict[tuple, dict] = {}
     lines: dict[tuple, list] = defaultdict(list)
-    for command in recording.commands:
+    for command in profile.commands:
         if not command.is_copy or command.fallback is not None or command.kind == "DtoD":
             continue
         key = command.kind, _outer_name(command)
@@ -208,7 +208,7 @@ def _commands(commands: list[Command], peak: dict, total: float) -> list[dict]:
     return rows[:COMMANDS]
 
 
-def _ops(recording: Recording, saved: dict[str, float], total: float) -> list[dict]:
+def _ops(profile: Profile, saved: dict[str, float], total: float) -> list[dict]:
     """The table: every op with its commands, every fallback with the time that only it had, every transfer."""
     rows: dict[tuple, dict] = {}
     lines: dict[tuple, list] = defaultdict(list)
@@ -218,7 +218,7 @@ def _ops(recording: Recording, saved: dict[str, float], total: float) -> list[di
         fresh = {"op": op, "where": where, "kind": kind, "calls": 0, "commands": 0, "us": 0.0, "bytes": 0, "flops": 0}
         return rows.setdefault((op, where, kind), fresh)
 
-    for command in recording.commands:
+    for command in profile.commands:
         if command.fallback is not None:
             continue
         where = "transfer" if command.is_copy and command.kind != "DtoD" else "device"
@@ -230,14 +230,14 @@ def _ops(recording: Recording, saved: dict[str, float], total: float) -> list[di
         row["flops"] += command.flops
         owners[key].add(id(command.owner) if command.owner else id(command))
         lines[key].append(line_of(command.owner))
-    for op in recording.fallbacks:
+    for op in profile.fallbacks:
         key = op.name.removeprefix(RANGE), "fallback", "CPU"
         row = row_of(*key)
         row["us"] = saved.get(op.name, 0.0)
         row["flops"] += _flops_around(op)
         owners[key].add(id(op))
         lines[key].append(line_of(op))
-    for command in recording.commands:
+    for command in profile.commands:
         if command.fallback is not None:
             row_of(command.fallback.name.removeprefix(RANGE), "fallback", "CPU")["bytes"] += command.bytes
     for key, row in rows.items():

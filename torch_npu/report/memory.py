@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from torch_npu.report.recording import Recording, user_line
+from torch_npu.report.profile import Profile, user_line
 
 POINTS = 1200  # of each line; more than a screen shows
 TENSORS = 8
 
 
-def over_time(recording: Recording) -> dict:
-    allocated, reserved = recording.allocated, recording.reserved
-    points = [(recording.begin, allocated, reserved)]
-    peak, peak_time = allocated, recording.begin
-    for event in recording.history:
+def over_time(profile: Profile) -> dict:
+    allocated, reserved = profile.allocated, profile.reserved
+    points = [(profile.begin, allocated, reserved)]
+    peak, peak_time = allocated, profile.begin
+    for event in profile.history:
         action, size = event["action"], event["size"]
         if action == "alloc":
             allocated += size
@@ -27,22 +27,22 @@ def over_time(recording: Recording) -> dict:
         points.append((event["time"], allocated, reserved))
         if allocated > peak:
             peak, peak_time = allocated, event["time"]
-    points.append((recording.end, allocated, reserved))
+    points.append((profile.end, allocated, reserved))
     return {
         "points": [[round(t, 1), a, r] for t, a, r in thin(points)],
         "peak": peak,
         "peak_time": round(peak_time, 1),
         "peak_reserved": max(r for _, _, r in points),
-        "begin": recording.allocated,
-        "allocations": sum(e["action"] == "alloc" for e in recording.history),
-        "tensors": _live_at(recording, peak_time),
+        "begin": profile.allocated,
+        "allocations": sum(e["action"] == "alloc" for e in profile.history),
+        "tensors": _live_at(profile, peak_time),
     }
 
 
-def _live_at(recording: Recording, when: float) -> list[dict]:
+def _live_at(profile: Profile, when: float) -> list[dict]:
     """The largest allocations of this run that were live then, those of one line together."""
     live: dict[int, dict] = {}
-    for event in recording.history:
+    for event in profile.history:
         if event["time"] > when:
             break
         if event["action"] == "alloc":

@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from torch_npu.report.recording import Recording
+from torch_npu.report.profile import Profile
 
 # Of what happens at the same moment the first one counts: work that goes on while the host waits costs no time twice.
 PLACES = ("device", "fallback", "transfer", "host")
 
 
-def split(recording: Recording) -> tuple[dict[str, float], dict[str, float]]:
+def split(profile: Profile) -> tuple[dict[str, float], dict[str, float]]:
     """Microseconds by place, and of the fallbacks by name. Their sum is the wall time; with a simulated clock, device
     and transfer are the chip's lengths, and the host's own time is not in the sum, because it has another clock."""
-    if recording.simulated:
-        return _split_simulated(recording)
+    if profile.simulated:
+        return _split_simulated(profile)
     changes: list[tuple[float, int, str, str | None]] = []
-    for command in recording.commands:
+    for command in profile.commands:
         place = "transfer" if command.is_copy else "device"
         if command.fallback is not None:
             place = "fallback"
         changes += [(command.start, 1, place, None), (command.end, -1, place, None)]
-    for op in recording.fallbacks:
+    for op in profile.fallbacks:
         changes += [(op.start, 1, "fallback", op.name), (op.end, -1, "fallback", op.name)]
     changes.sort(key=lambda change: change[0])
     spent, active = dict.fromkeys(PLACES, 0.0), dict.fromkeys(PLACES, 0)
     of_ops: dict[str, float] = defaultdict(float)
     names: dict[str, int] = defaultdict(int)
-    now = recording.begin
+    now = profile.begin
     for when, change, place, name in changes:
-        when = min(max(when, recording.begin), recording.end)
+        when = min(max(when, profile.begin), profile.end)
         if when > now:
             current = next((p for p in PLACES if active[p]), "host")
             spent[current] += when - now
@@ -40,17 +40,17 @@ def split(recording: Recording) -> tuple[dict[str, float], dict[str, float]]:
         active[place] += change
         if name:
             names[name] += change
-    spent["host"] += max(0.0, recording.end - now)
+    spent["host"] += max(0.0, profile.end - now)
     return spent, dict(of_ops)
 
 
-def _split_simulated(recording: Recording) -> tuple[dict[str, float], dict[str, float]]:
+def _split_simulated(profile: Profile) -> tuple[dict[str, float], dict[str, float]]:
     spent = dict.fromkeys(PLACES, 0.0)
     of_ops: dict[str, float] = defaultdict(float)
-    for command in recording.commands:
+    for command in profile.commands:
         if command.fallback is None:
             spent["transfer" if command.is_copy else "device"] += command.end - command.start
-    for op in recording.fallbacks:
+    for op in profile.fallbacks:
         spent["fallback"] += op.end - op.start
         of_ops[op.name] += op.end - op.start
     return spent, dict(of_ops)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from torch_npu.report.recording import Op, Recording, is_fallback
+from torch_npu.report.profile import Op, Profile, is_fallback
 
 STRETCHES = 240  # of the strip above the lanes
 SLICES = 12_000  # on the page, all lanes together
 PLACES = ("host", "device", "transfer", "fallback", "range")
 
 
-def lanes(recording: Recording) -> dict:
+def lanes(profile: Profile) -> dict:
     """{"names": [...], "lanes": [{"name", "kind", "slices": [start, length, name, place, count, ...]}]}: tenths of a
     microsecond since the beginning; a slice with a count above 1 stands for that many, by the longest one's name."""
     raw: dict[tuple, list[tuple]] = defaultdict(list)
     threads: dict[int, str] = {}
-    backward = {op.thread for op in recording.ops if op.forward_thread and op.forward_thread != op.thread}
-    for op in recording.ops:
-        if op.end < recording.begin or op.start > recording.end:
+    backward = {op.thread for op in profile.ops if op.forward_thread and op.forward_thread != op.thread}
+    for op in profile.ops:
+        if op.end < profile.begin or op.start > profile.end:
             continue
         if op.is_range and not is_fallback(op):
             if _plain_parent(op) is None:
@@ -33,16 +33,16 @@ def lanes(recording: Recording) -> dict:
             raw[key].append((op.start, op.end, op.name, "fallback"))
         elif _plain_parent(op) is None:
             raw[key].append((op.start, op.end, op.name, "host"))
-    for command in recording.commands:
+    for command in profile.commands:
         place = "transfer" if command.is_copy else "device"
         if command.fallback is not None:
             place = "fallback"
         key = 2, f"npu:{command.device}, stream {command.stream}", command.stream
         raw[key].append((command.start, command.end, f"{command.op} {command.kind}", place))
-    resolution, limit = 0.0, recording.wall / 100
+    resolution, limit = 0.0, profile.wall / 100
     made = {key: _merged(slices, resolution) for key, slices in raw.items()}
     while sum(map(len, made.values())) > SLICES and resolution < limit:
-        resolution = max(2 * resolution, recording.wall / 200_000)
+        resolution = max(2 * resolution, profile.wall / 200_000)
         made = {key: _merged(slices, resolution) for key, slices in raw.items()}
     names: dict[str, int] = {}
     out = []
@@ -53,19 +53,19 @@ def lanes(recording: Recording) -> dict:
             flat += [names.setdefault(name, len(names)), PLACES.index(place), count]
         out.append({"name": key[1], "kind": ("ranges", "host", "device")[key[0]], "slices": flat})
     facts = {"names": list(names), "places": PLACES, "lanes": out, "resolution": round(resolution, 3)}
-    return facts | {"busy": busy(recording)}
+    return facts | {"busy": busy(profile)}
 
 
-def busy(recording: Recording) -> list[float]:
+def busy(profile: Profile) -> list[float]:
     """Which part of each stretch of the run the device was at work, all streams together."""
-    length, bins = max(recording.wall, 1e-9) / STRETCHES, [0.0] * STRETCHES
-    until = recording.begin
-    for command in sorted(recording.commands, key=lambda c: c.start):
-        start, end = max(command.start, until), min(command.end, recording.end)
+    length, bins = max(profile.wall, 1e-9) / STRETCHES, [0.0] * STRETCHES
+    until = profile.begin
+    for command in sorted(profile.commands, key=lambda c: c.start):
+        start, end = max(command.start, until), min(command.end, profile.end)
         until = max(until, end)
-        place = int((start - recording.begin) / length)
-        while place < STRETCHES and recording.begin + place * length < end:
-            left = recording.begin + place * length
+        place = int((start - profile.begin) / length)
+        while place < STRETCHES and profile.begin + place * length < end:
+            left = profile.begin + place * length
             bins[place] += max(0.0, min(end, left + length) - max(start, left)) / length
             place += 1
     return [round(min(1.0, value), 3) for value in bins]

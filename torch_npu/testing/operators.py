@@ -107,13 +107,61 @@ def _limit(run: Run) -> str:
     return f", {run.facts['limit']} samples per entry" if run.facts.get("limit") else ""
 
 
+_DATABASES = ("foreach", "modules", "optimizers")
+
+
+def _counts(run: Run, kinds: dict[str, list[str]], table: dict[str, list[str]]) -> list[str]:
+    """How many entries and ops there are of each kind."""
+
+    def row(title: str, counts: list[int], what: str = " entries") -> str:
+        return f"| {title}, {sum(counts)}{what} | {' | '.join(map(str, counts))} |"
+
+    out = ["| | native | decomposed | fallback |", "|---|---|---|---|"]
+    out.append(row("PyTorch's OpInfo database", [len(kinds[kind]) for kind in HOW]))
+    for database in _DATABASES:
+        hows = [_worst(results) for results in _by_name(run, database).values()]
+        if hows:
+            out.append(row(database, [hows.count(kind) for kind in HOW]))
+    return [*out, row("aten ops in the dispatcher", [len(table[kind]) for kind in HOW], ""), ""]
+
+
+def _on_the_cpu(run: Run, entries: dict[str, list[Result]], names: list[str]) -> list[str]:
+    parts = {
+        "In scope, and still to come:": {n: entries[n] for n in names if coverage.in_scope(n)},
+        "Factorisations, FFT, sparse layouts and signal windows:": {
+            n: entries[n] for n in names if not coverage.in_scope(n)
+        },
+    }
+    for database in _DATABASES:
+        falling = {n: r for n, r in _by_name(run, database).items() if _worst(r) == "fallback"}
+        parts[f"Of the {database}:"] = falling
+    return [line for title, found in parts.items() if found for line in (title, "", *_fallback_table(found), "")]
+
+
+def _dispatcher(table: dict[str, list[str]]) -> list[str]:
+    partly = partly_native()
+    out = [
+        "## The dispatcher's view",
+        "",
+        "Base names of aten ops; in-place and out= forms go with them. Sparse, nested and quantised tensors and the",
+        "kernels of other devices are left out.",
+        "",
+        f"### Forms that run on the CPU although others of the op are native ({len(partly)})",
+        "",
+        ", ".join(f"`{form}`" for form in partly) or "None.",
+        "",
+    ]
+    for kind, title in (("native", "Registered for npu"), ("fallback", "Without a kernel: computed on the CPU")):
+        out += [f"### {title} ({len(table[kind])})", "", ", ".join(f"`{name}`" for name in table[kind]), ""]
+    return out
+
+
 def markdown(run: Run) -> str:
     entries = _by_name(run, "ops")
     kinds: dict[str, list[str]] = {kind: [] for kind in HOW}
     for name, results in entries.items():
         kinds[_worst(results)].append(name)
     table = dispatcher_table()
-    inside = [name for name in kinds["fallback"] if coverage.in_scope(name)]
     out = [
         "# Operators",
         "",
@@ -124,20 +172,7 @@ def markdown(run: Run) -> str:
         f"Measured with torch {run.facts.get('torch')} on driver `{run.facts.get('driver')}`, in "
         f"{', '.join(run.dtypes())}{', with gradients' if run.facts.get('grad') else ''}{_limit(run)}.",
         "",
-        "| | native | decomposed | fallback |",
-        "|---|---|---|---|",
-        f"| PyTorch's OpInfo database, {len(entries)} entries | " + " | ".join(str(len(kinds[k])) for k in HOW) + " |",
-    ]
-    for database in ("foreach", "modules", "optimizers"):
-        other = _by_name(run, database)
-        if other:
-            count = [sum(_worst(results) == kind for results in other.values()) for kind in HOW]
-            out.append(f"| {database}, {len(other)} entries | " + " | ".join(map(str, count)) + " |")
-    out += [
-        f"| aten ops in the dispatcher, {sum(map(len, table.values()))} | "
-        + " | ".join(str(len(table[k])) for k in HOW)
-        + " |",
-        "",
+        *_counts(run, kinds, table),
     ]
     share = run.share()
     if share is not None:
@@ -146,28 +181,7 @@ def markdown(run: Run) -> str:
             "windows run without fallback in all these dtypes.",
             "",
         ]
-    out += ["## What runs on the CPU", ""]
-    if inside:
-        out += ["In scope, and still to come:", "", *_fallback_table({n: entries[n] for n in inside}), ""]
-    outside = {n: entries[n] for n in kinds["fallback"] if not coverage.in_scope(n)}
-    if outside:
-        out += ["Factorisations, FFT, sparse layouts and signal windows:", "", *_fallback_table(outside), ""]
-    for database in ("foreach", "modules", "optimizers"):
-        falling = {n: r for n, r in _by_name(run, database).items() if _worst(r) == "fallback"}
-        if falling:
-            out += [f"Of the {database}:", "", *_fallback_table(falling), ""]
+    out += ["## What runs on the CPU", "", *_on_the_cpu(run, entries, kinds["fallback"])]
     out += ["## Native", "", *_listing(kinds["native"])]
     out += ["## Decomposed", "", *_listing(kinds["decomposed"])]
-    out += [
-        "## The dispatcher's view",
-        "",
-        "Base names of aten ops; in-place and out= forms go with them. Sparse, nested and quantised tensors and the",
-        "kernels of other devices are left out.",
-        "",
-    ]
-    partly = partly_native()
-    out += [f"### Forms that run on the CPU although others of the op are native ({len(partly)})", ""]
-    out += [", ".join(f"`{form}`" for form in partly) or "None.", ""]
-    for kind, title in (("native", "Registered for npu"), ("fallback", "Without a kernel: computed on the CPU")):
-        out += [f"### {title} ({len(table[kind])})", "", ", ".join(f"`{name}`" for name in table[kind]), ""]
-    return "\n".join(out).rstrip() + "\n"
+    return "\n".join(out + _dispatcher(table)).rstrip() + "\n"

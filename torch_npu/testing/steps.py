@@ -46,9 +46,9 @@ class _Steps(TorchDispatchMode):
     def _compare(self, func: Any, got: Any, on_cpu: Any, in_double: Any) -> None:
         """Results, and arguments too, because an op may write to them."""
         try:
-            want = func(*on_cpu[0], **on_cpu[1]), *on_cpu
-            tensors = ([v for v in leaves(tree) if isinstance(v, torch.Tensor)] for tree in (got, want))
-            for mine, theirs in zip(*tensors, strict=True):
+            want: Any = func(*on_cpu[0], **on_cpu[1]), *on_cpu
+            got, want = ([v for v in leaves(tree) if isinstance(v, torch.Tensor)] for tree in (got, want))
+            for mine, theirs in zip(got, want, strict=True):
                 if theirs.is_floating_point():
                     self.largest = max(
                         self.largest, theirs.abs().nan_to_num(0, 0, 0).max().item() if theirs.numel() else 0

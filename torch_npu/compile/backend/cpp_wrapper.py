@@ -3,7 +3,6 @@
 A package must run where no Python is, and PyTorch has no C functions for aten ops on npu: every aten op that stays one
 is written into the package's list of calls, which torch's proxy executor gives to the dispatcher."""
 
-import functools
 import math
 
 import sympy
@@ -84,36 +83,27 @@ class NpuCppWrapper(EstimatesPeak, CppWrapperCpu):
             self.prefix.writeline(f"torch_npu::check(torch_npu_check_range({name}, {dim}, {size}, {lower}, {upper}));")
 
 
-def _with_our_headers(device_options):
-    """Models for npu see our headers and are linked to libtorch_npu, which is there wherever one is loaded."""
-
-    @functools.wraps(device_options)
-    def options(device_type: str, *args, **kwargs):
-        found = device_options(device_type, *args, **kwargs)
-        if device_type == "npu":
-            _, includes, _, link_flags, folders, libraries, _ = found
-            includes.insert(0, aoti_include_path())
-            # With a compiler that links libstdc++ statically, its symbols must not mix with those of torch's libraries.
-            link_flags.append("Wl,--exclude-libs,ALL")
-            folders.append(library_path())
-            libraries.append("torch_npu")
-        return found
-
-    return options
+torch_seams.extend(
+    "torch._inductor.codegen.cpp_utils",
+    "DEVICE_TO_ATEN",
+    why="C++ wrapper code names devices by this table",
+    until="it asks for the name of PrivateUse1's backend",
+).setdefault("npu", "at::kPrivateUse1")
 
 
-def register() -> None:
-    devices = torch_seams.extend(
-        "torch._inductor.codegen.cpp_utils",
-        "DEVICE_TO_ATEN",
-        why="C++ wrapper code names devices by this table",
-        until="it asks for the name of PrivateUse1's backend",
-    )
-    devices.setdefault("npu", "at::kPrivateUse1")
-    torch_seams.replace(
-        "torch._inductor.cpp_builder",
-        "get_cpp_torch_device_options",
-        _with_our_headers,
-        why="a model compiled ahead of time needs our headers and our library",
-        until="DeviceOpOverrides names folders and libraries",
-    )
+@torch_seams.replace(
+    "torch._inductor.cpp_builder",
+    "get_cpp_torch_device_options",
+    why="a model compiled ahead of time needs our headers and libtorch_npu, which is there wherever one is loaded",
+    until="DeviceOpOverrides names folders and libraries",
+)
+def device_options(original, device_type: str, *args, **kwargs):
+    found = original(device_type, *args, **kwargs)
+    if device_type == "npu":
+        _, includes, _, link_flags, folders, libraries, _ = found
+        includes.insert(0, aoti_include_path())
+        # With a compiler that links libstdc++ statically, its symbols must not mix with those of torch's libraries.
+        link_flags.append("Wl,--exclude-libs,ALL")
+        folders.append(library_path())
+        libraries.append("torch_npu")
+    return found

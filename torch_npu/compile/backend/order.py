@@ -3,8 +3,6 @@
 Inductor tries three orders and takes the one whose peak of memory is the lowest. The gradients of weights and biases,
 which nobody in the graph reads, then often come last, when what they are computed from has left the caches."""
 
-import functools
-
 from torch._inductor.scheduler import OutputNode
 
 from torch_npu import torch_seams
@@ -30,21 +28,13 @@ def near(nodes, name_to_buf, name_to_fused_node) -> list:
     return sorted(nodes, key=keys.__getitem__)
 
 
-def _by_use(reorder):
-    @functools.wraps(reorder)
-    def order(nodes, name_to_buf, name_to_fused_node, *rest, **options):
-        if not any(n.get_device() is not None and n.get_device().type == "npu" for n in nodes):
-            return reorder(nodes, name_to_buf, name_to_fused_node, *rest, **options)
-        return near(nodes, name_to_buf, name_to_fused_node)
-
-    return order
-
-
-def install() -> None:
-    torch_seams.replace(
-        "torch._inductor.memory",
-        "reorder_for_peak_memory",
-        _by_use,
-        why="gradients of weights come last, when what they are computed from has left the caches",
-        until="a backend can order its kernels",
-    )
+@torch_seams.replace(
+    "torch._inductor.memory",
+    "reorder_for_peak_memory",
+    why="gradients of weights come last, when what they are computed from has left the caches",
+    until="a backend can order its kernels",
+)
+def order(original, nodes, name_to_buf, name_to_fused_node, *rest, **options):
+    if not any(n.get_device() is not None and n.get_device().type == "npu" for n in nodes):
+        return original(nodes, name_to_buf, name_to_fused_node, *rest, **options)
+    return near(nodes, name_to_buf, name_to_fused_node)

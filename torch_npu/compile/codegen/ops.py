@@ -73,33 +73,12 @@ FUNCTIONS = {
     for n in """rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh
     atanh sigmoid erf erfc erfinv lgamma digamma hypot copysign nextafter sqrt reciprocal""".split()
 } | {"truediv": "div", "int_truediv": "div", "div_rn": "div"}
-ARITHMETIC = {
-    "add": "add",
-    "sub": "sub",
-    "mul": "mul",
-    "mul_rn": "mul",
-    "fma": "fma",
-    "neg": "neg",
-    "abs": "abs",
-    "sign": "sign",
-    "maximum": "max",
-    "minimum": "min",
-    "pow": "pow",
-    "fmod": "fmod",
-    "mod": "fmod",
-    "remainder": "mod",
-    "floordiv": "floordiv",
-    "bitwise_and": "and",
-    "bitwise_or": "or",
-    "bitwise_xor": "xor",
-    "bitwise_not": "not",
-    "bitwise_left_shift": "shl",
-    "bitwise_right_shift": "shr",
-    "and_": "and",
-    "or_": "or",
-    "xor": "xor",
-    "lshift": "shl",
-    "rshift": "shr",
+ARITHMETIC = {n: n for n in "add sub mul fma neg abs sign pow fmod".split()} | {
+    **{"mul_rn": "mul", "maximum": "max", "minimum": "min"},
+    **{"mod": "fmod", "remainder": "mod", "floordiv": "floordiv"},
+    **{"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor", "bitwise_not": "not"},
+    **{"and_": "and", "or_": "or", "xor": "xor"},
+    **{"bitwise_left_shift": "shl", "bitwise_right_shift": "shr", "lshift": "shl", "rshift": "shr"},
 }
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 ROUNDINGS = ("floor", "ceil", "round", "trunc")

@@ -32,10 +32,10 @@ SDPA = torch._C._nn.scaled_dot_product_attention
 
 @dataclasses.dataclass
 class Attention:
-    """softmax(query @ turned_key * scale + bias) @ value"""
+    """softmax(query @ transposed_key * scale + bias) @ value"""
 
     query: Node
-    turned_key: Node
+    transposed_key: Node
     value: Node
     nodes: set[Node]
     scale: float = 1.0
@@ -109,7 +109,7 @@ def _attention(last: Node) -> Attention | None:
     if len(node.args) != 2:
         return None
     nodes.add(node)
-    result.query, result.turned_key = node.args
+    result.query, result.transposed_key = node.args
     return result if _fits(result, last, node) else None
 
 
@@ -120,7 +120,7 @@ def _is_of_product(node) -> bool:
 
 
 def _fits(a: Attention, last: Node, product: Node) -> bool:
-    query, key, value = (value_of(n) for n in (a.query, a.turned_key, a.value))
+    query, key, value = (value_of(n) for n in (a.query, a.transposed_key, a.value))
     if query is None or key is None or value is None or query.dim() not in (3, 4):
         return False
     if not (query.dim() == key.dim() == value.dim()) or not query.is_floating_point():
@@ -151,7 +151,7 @@ WITHOUT_GRADIENT, CAUSAL_WITH_GRADIENT, MANY = 128, 256, 1024
 
 
 def _pays(a: Attention, last: Node, masks: Masks) -> bool:
-    keys = hint_of(shape_of(a.turned_key)[-1])
+    keys = hint_of(shape_of(a.transposed_key)[-1])
     if keys >= MANY:
         return True
     if not value_of(last).requires_grad:
@@ -160,13 +160,13 @@ def _pays(a: Attention, last: Node, masks: Masks) -> bool:
     return causal and keys >= CAUSAL_WITH_GRADIENT
 
 
-def _untransposed(graph: Graph, turned: Node) -> Node:
-    if name_of(turned) == "transpose":
-        source, first, second = arguments(turned, "input", "dim0", "dim1")
-        rank = len(shape_of(turned))
+def _untransposed(graph: Graph, transposed: Node) -> Node:
+    if name_of(transposed) == "transpose":
+        source, first, second = arguments(transposed, "input", "dim0", "dim1")
+        rank = len(shape_of(transposed))
         if {first % rank, second % rank} == {rank - 2, rank - 1}:
             return source
-    return graph.call_method("transpose", (turned, -2, -1))
+    return graph.call_method("transpose", (transposed, -2, -1))
 
 
 def _bias(graph: Graph, a: Attention) -> Node | None:
@@ -191,7 +191,7 @@ def _fuse(graph: Graph, last: Node, a: Attention) -> None:
         return graph.call_method("unsqueeze", (node, 0)) if flat and node is not None else node
 
     with graph.inserting_before(last):
-        key, bias = _untransposed(graph, a.turned_key), _bias(graph, a)
+        key, bias = _untransposed(graph, a.transposed_key), _bias(graph, a)
         new = graph.call_function(
             SDPA,
             (deep(a.query), deep(key), deep(a.value)),

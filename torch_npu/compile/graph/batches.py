@@ -4,8 +4,6 @@ PyTorch makes three dimensions of them for bmm, which copies heads that lie betw
 it. A MATMUL takes any strides in up to six batch dimensions: here bmm with such views around it becomes one op, in the
 joint graph, so that the products of the gradient are found as well."""
 
-import functools
-
 import torch
 from torch._dynamo.utils import detect_fake_mode
 from torch._inductor import ir, lowering
@@ -14,6 +12,7 @@ from torch.fx import Graph, Node
 from torch_npu import torch_seams
 from torch_npu.compile.codegen.program import COMPUTE
 from torch_npu.compile.graph.nodes import note, on_npu, value_of
+from torch_npu.compile.lowerings import table
 from torch_npu.compile.lowerings.product import Product
 from torch_npu.compile.lowerings.template import factor
 
@@ -64,7 +63,7 @@ _SETTLE.add(op)
 def _lower(a, b, across):
     product = ir.TensorBox.create(Product(factor(a), factor(b), _order(len(a.get_size())) if across else None))
     rank = len(a.get_size())
-    return lowering.lowerings[aten.permute.default](product, _inverse(_order(rank))) if across else product
+    return table.call(aten.permute.default, product, _inverse(_order(rank))) if across else product
 
 
 def _permutation(node: Node) -> list[int] | None:
@@ -202,25 +201,18 @@ def rewrite(graph: Graph) -> int:
     return count
 
 
-def _ours_first(passes):
-    """Later, Inductor would have made one op of attention again."""
-
-    @functools.wraps(passes)
-    def with_ours(graph, *args, **kwargs):
-        if rewrite(graph.graph):
-            graph.graph.lint()
-            graph.recompile()
-        return passes(graph, *args, **kwargs)
-
-    return with_ours
+lowering.lowerings[op] = _lower
 
 
-def install() -> None:
-    lowering.lowerings[op] = _lower
-    torch_seams.replace(
-        "torch._inductor.compile_fx",
-        "joint_graph_passes",
-        _ours_first,
-        why="products of several batch dimensions are recognised with those of their gradient, in front of its passes",
-        until="a backend can register passes over joint graphs",
-    )
+@torch_seams.replace(
+    "torch._inductor.compile_fx",
+    "joint_graph_passes",
+    why="products of several batch dimensions are recognised with those of their gradient, in front of its passes",
+    until="a backend can register passes over joint graphs",
+)
+def ours_first(original, graph, *args, **kwargs):
+    """Behind Inductor's passes, one of them would have made one op of attention again."""
+    if rewrite(graph.graph):
+        graph.graph.lint()
+        graph.recompile()
+    return original(graph, *args, **kwargs)

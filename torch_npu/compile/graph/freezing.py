@@ -4,7 +4,6 @@ Inductor folds constants and batch norms by itself, on any device. What is added
 too, and weights of matrix products are stored as the device likes them best."""
 
 import contextlib
-import functools
 
 import torch
 from torch._inductor import config
@@ -12,6 +11,7 @@ from torch._inductor.constant_folding import replace_node_with_constant
 
 from torch_npu import torch_seams
 from torch_npu.compile.graph.nodes import on_npu, value_of
+from torch_npu.compile.inductor_settings import SETTINGS
 
 aten = torch.ops.aten
 
@@ -40,37 +40,25 @@ def _weights_by_result(gm: torch.fx.GraphModule) -> int:
     return count
 
 
-def _then_by_result(freeze):
-    @functools.wraps(freeze)
-    def prepacked(*args, **kwargs):
-        gm, kept = freeze(*args, **kwargs)
-        _weights_by_result(gm)
-        return gm, kept
+@torch_seams.replace(
+    "torch._inductor.freezing",
+    "freeze",
+    why="constant weights of products with few rows are stored as the device reads them best",
+    until="a backend can register passes over frozen graphs",
+)
+def freeze(original, *args, **kwargs):
+    gm, kept = original(*args, **kwargs)
+    _weights_by_result(gm)
+    return gm, kept
 
-    return prepacked
 
-
-def install(settings: dict) -> None:
-    def with_settings(compile_frozen):
-        @functools.wraps(compile_frozen)
-        def compile(aot_autograd_model, *args, **kwargs):
-            ours = any(map(on_npu, aot_autograd_model.graph.nodes))
-            with config.patch(settings) if ours else contextlib.nullcontext():
-                return compile_frozen(aot_autograd_model, *args, **kwargs)
-
-        return compile
-
-    torch_seams.replace(
-        "torch._inductor.compile_fx",
-        "fw_compiler_freezing",
-        with_settings,
-        why="the passes over frozen graphs run outside of the compilation that our settings hold for",
-        until="settings can be given by device",
-    )
-    torch_seams.replace(
-        "torch._inductor.freezing",
-        "freeze",
-        _then_by_result,
-        why="constant weights of products with few rows are stored as the device reads them best",
-        until="a backend can register passes over frozen graphs",
-    )
+@torch_seams.replace(
+    "torch._inductor.compile_fx",
+    "fw_compiler_freezing",
+    why="the passes over frozen graphs run outside of the compilation that our settings hold for",
+    until="settings can be given by device",
+)
+def with_settings(original, aot_autograd_model, *args, **kwargs):
+    ours = any(map(on_npu, aot_autograd_model.graph.nodes))
+    with config.patch(SETTINGS) if ours else contextlib.nullcontext():
+        return original(aot_autograd_model, *args, **kwargs)

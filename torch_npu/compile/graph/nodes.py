@@ -107,6 +107,11 @@ def on_npu(node) -> bool:
     return value is not None and value.device.type == "npu"
 
 
+def computes_on_npu(gm: torch.fx.GraphModule) -> bool:
+    values = (v for n in gm.graph.nodes for v in torch.utils._pytree.tree_leaves(n.meta.get("val")))
+    return any(isinstance(v, torch.Tensor) and v.device.type == "npu" for v in values)
+
+
 def is_last(dim, node) -> bool:
     value = value_of(node)
     return value is not None and dim in (-1, value.dim() - 1)

@@ -6,13 +6,13 @@ Arithmetic is nearly free here too: a norm's gradient takes its input, which the
 the normalised values, which it would have to store as well."""
 
 import dataclasses
-import functools
 
 import torch
 from torch._functorch import config, partitioners
 from torch.utils._ordered_set import OrderedSet
 
 from torch_npu import torch_seams
+from torch_npu.compile.graph.nodes import computes_on_npu
 
 # Functions whose derivatives are made of their results, so that eager mode keeps these, too; and those of angles, which
 # are small beside what is computed with them.
@@ -45,34 +45,25 @@ class Types(partitioners.OpTypes):
         )
 
 
-def install(on_npu) -> None:
-    """`on_npu`: does a graph compute on the device? Nothing changes for others."""
+@torch_seams.replace(
+    "torch._inductor.compile_fx",
+    "min_cut_rematerialization_partition",
+    why="the backward pass would compute again what costs more here than to store it",
+    until="a backend can bring a partitioner or its costs",
+)
+def partition(original, joint_module, *args, **kwargs):
+    if not computes_on_npu(joint_module):
+        return original(joint_module, *args, **kwargs)
+    default = partitioners.get_default_op_list
 
-    def with_our_ops(original):
-        @functools.wraps(original)
-        def partition(joint_module, *args, **kwargs):
-            if not on_npu(joint_module):
-                return original(joint_module, *args, **kwargs)
-            default = partitioners.get_default_op_list
+    def keeping():
+        types = default()
+        ours = dataclasses.replace(
+            types,
+            recomputable_ops=types.recomputable_ops - OrderedSet(KEPT),
+            fusible_ops=types.fusible_ops - OrderedSet(NOT_FUSED),
+        )
+        return Types(**vars(ours))
 
-            def keeping():
-                types = default()
-                ours = dataclasses.replace(
-                    types,
-                    recomputable_ops=types.recomputable_ops - OrderedSet(KEPT),
-                    fusible_ops=types.fusible_ops - OrderedSet(NOT_FUSED),
-                )
-                return Types(**vars(ours))
-
-            with OP_LIST.held(keeping), config.patch(SETTINGS):
-                return original(joint_module, *args, **kwargs)
-
-        return partition
-
-    torch_seams.replace(
-        "torch._inductor.compile_fx",
-        "min_cut_rematerialization_partition",
-        with_our_ops,
-        why="the backward pass would compute again what costs more here than to store it",
-        until="a backend can bring a partitioner or its costs",
-    )
+    with OP_LIST.held(keeping), config.patch(SETTINGS):
+        return original(joint_module, *args, **kwargs)

@@ -5,8 +5,6 @@ yet: it will be that of the new form. A pattern is replaced only if nothing betw
 a tensor in place. `counters["inductor"]["npu_<pattern>"]` of torch._dynamo.utils counts replacements.
 docs/design/compile.md says which patterns there are."""
 
-import functools
-
 from torch.fx import Graph
 
 from torch_npu import torch_seams
@@ -20,23 +18,15 @@ def rewrite(graph: Graph) -> int:
     return attention.rewrite(graph) + rotary.rewrite(graph)
 
 
-def _then_ours(passes):
-    @functools.wraps(passes)
-    def with_ours(gm, *args, **kwargs):
-        gm = passes(gm, *args, **kwargs)
-        if settings.patterns and any(on_npu(n) for n in gm.graph.nodes) and rewrite(gm.graph):
-            gm.graph.lint()
-            gm.recompile()
-        return gm
-
-    return with_ours
-
-
-def install() -> None:
-    torch_seams.replace(
-        "torch._inductor.compile_fx",
-        "pre_grad_passes",
-        _then_ours,
-        why="attention and rotary embeddings written by hand are recognised before autograd takes them apart",
-        until="a backend can register passes over graphs in front of autograd",
-    )
+@torch_seams.replace(
+    "torch._inductor.compile_fx",
+    "pre_grad_passes",
+    why="attention and rotary embeddings written by hand are recognised before autograd takes them apart",
+    until="a backend can register passes over graphs in front of autograd",
+)
+def then_ours(original, gm, *args, **kwargs):
+    gm = original(gm, *args, **kwargs)
+    if settings.patterns and any(on_npu(n) for n in gm.graph.nodes) and rewrite(gm.graph):
+        gm.graph.lint()
+        gm.recompile()
+    return gm

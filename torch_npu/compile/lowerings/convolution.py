@@ -5,14 +5,14 @@ the op's does (trace/layouts.py); operands are read where they lie."""
 
 import sympy
 import torch
-from torch._inductor import ir, lowering
+from torch._inductor import ir
 from torch._inductor.kernel import conv as _  # noqa: F401 registers the lowering
 from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols, statically_known_true
 
 from torch_npu.compile.codegen.program import COMPUTE
 from torch_npu.compile.codegen.space import plain
-from torch_npu.compile.lowerings import left_to_aten
+from torch_npu.compile.lowerings import ahead_of_time, table  # noqa: F401 (ahead of time comes first)
 from torch_npu.compile.lowerings.template import Template, factor
 
 aten = torch.ops.aten
@@ -73,51 +73,43 @@ def _command(mode, operands, value, image, output, kernel, windows, groups):
     )
 
 
-def _convolution(lowered):
-    def convolve(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
-        node = V.graph.current_node
-        value = node.meta.get("val")
-        own = node.target is aten.convolution.default and (bias is None or bias.get_dtype() == x.get_dtype())
-        if not own or not _fits(node, [x], weight, value):
-            return lowered(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
-        size = ir.convert_shape_to_inductor(value.shape)
-        mode = GRAD_INPUT if transposed else FORWARD
-        image, output = (size, x.get_size()) if transposed else (x.get_size(), size)
-        windows = (stride, padding, dilation)
-        result = _command(mode, [x, weight], value, image, output, weight.get_size(), windows, groups)
-        if bias is None:
-            return result
-        view, add = lowering.lowerings[aten.view.default], lowering.lowerings[aten.add.Tensor]
-        return add(result, view(bias, [size[1], *[1] * (len(size) - 2)]))
-
-    return convolve
+@table.lower(aten.convolution.default)
+def convolve(lowered, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+    node = V.graph.current_node
+    value = node.meta.get("val")
+    own = node.target is aten.convolution.default and (bias is None or bias.get_dtype() == x.get_dtype())
+    if not own or not _fits(node, [x], weight, value):
+        return lowered(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+    size = ir.convert_shape_to_inductor(value.shape)
+    mode = GRAD_INPUT if transposed else FORWARD
+    image, output = (size, x.get_size()) if transposed else (x.get_size(), size)
+    windows = (stride, padding, dilation)
+    result = _command(mode, [x, weight], value, image, output, weight.get_size(), windows, groups)
+    if bias is None:
+        return result
+    row = table.call(aten.view.default, bias, [size[1], *[1] * (len(size) - 2)])
+    return table.call(aten.add.Tensor, result, row)
 
 
-def _gradients(lowered):
+@table.lower(aten.convolution_backward.default)
+def differentiate(
+    lowered, grad, x, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask
+):
     """A command each, so that the activation's gradient, sums of gradients and other types are part of it."""
-
-    def differentiate(grad, x, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask):
-        windows, rest = (stride, padding, dilation), (transposed, output_padding, groups)
-        node = V.graph.current_node
-        values = node.meta["val"] if node.target is aten.convolution_backward.default else [None] * 3
-        image, output = (grad, x) if transposed else (x, grad)  # of the plain convolution
-        sizes = (image.get_size(), output.get_size(), weight.get_size(), windows, groups)
-        own = [wanted and v is not None and _fits(node, [grad, x], weight, v) for wanted, v in zip(mask, values[:2])]
-        own.append(mask[2] and own == list(mask[:2]))  # it takes no more than a sum
-        others = [wanted and not ours for wanted, ours in zip(mask, own)]
-        results = list(lowered(grad, x, weight, bias_sizes, *windows, *rest, others)) if any(others) else [None] * 3
-        if own[0]:
-            mode = FORWARD if transposed else GRAD_INPUT
-            results[0] = _command(mode, [grad, weight], values[0], *sizes)
-        if own[1]:
-            results[1] = _command(GRAD_WEIGHT, [output, image], values[1], *sizes)
-        if own[2]:
-            results[2] = lowering.lowerings[aten.sum.dim_IntList](grad, [0, *range(2, len(x.get_size()))])
-        return tuple(results)
-
-    return differentiate
-
-
-def register() -> None:
-    for op, ours in ((aten.convolution.default, _convolution), (aten.convolution_backward.default, _gradients)):
-        left_to_aten.replace_lowering(op, ours(lowering.lowerings[op]))
+    windows, rest = (stride, padding, dilation), (transposed, output_padding, groups)
+    node = V.graph.current_node
+    values = node.meta["val"] if node.target is aten.convolution_backward.default else [None] * 3
+    image, output = (grad, x) if transposed else (x, grad)  # of the plain convolution
+    sizes = (image.get_size(), output.get_size(), weight.get_size(), windows, groups)
+    own = [wanted and v is not None and _fits(node, [grad, x], weight, v) for wanted, v in zip(mask, values[:2])]
+    own.append(mask[2] and own == list(mask[:2]))  # it takes no more than a sum
+    others = [wanted and not ours for wanted, ours in zip(mask, own)]
+    results = list(lowered(grad, x, weight, bias_sizes, *windows, *rest, others)) if any(others) else [None] * 3
+    if own[0]:
+        mode = FORWARD if transposed else GRAD_INPUT
+        results[0] = _command(mode, [grad, weight], values[0], *sizes)
+    if own[1]:
+        results[1] = _command(GRAD_WEIGHT, [output, image], values[1], *sizes)
+    if own[2]:
+        results[2] = table.call(aten.sum.dim_IntList, grad, [0, *range(2, len(x.get_size()))])
+    return tuple(results)

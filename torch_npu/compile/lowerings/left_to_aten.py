@@ -14,49 +14,28 @@ from torch._inductor.virtualized import V
 
 from torch_npu.compile.codegen.ops import REFUSED
 from torch_npu.compile.codegen.program import Unsupported
+from torch_npu.compile.lowerings import table
 
 log = logging.getLogger("torch_npu.compile")
 
 OPS: set[Any] = set()
 
 
-def on_npu(args) -> bool:
-    found = False
-
-    def look(x):
-        nonlocal found
-        device = x.get_device() if hasattr(x, "get_device") else None
-        found = found or (isinstance(device, torch.device) and device.type == "npu")
-
-    torch.utils._pytree.tree_map(look, args)
-    return found
-
-
-def replace_lowering(op, ours) -> None:
-    """`ours`, given the lowering that there was, is used for npu tensors."""
-    lowered = lowering.lowerings[op]
-
-    def choose(*args, **kwargs):
-        return ours(*args, **kwargs) if on_npu((args, kwargs)) else lowered(*args, **kwargs)
-
-    lowering.lowerings[op] = choose
-
-
 def leave(op) -> None:
     """From now on `op` is an aten call on npu."""
     if op not in OPS and op in lowering.lowerings:
         OPS.add(op)
-        replace_lowering(op, lowering.fallback_handler(op, add_to_fallback_set=False))
+        aten_call = table.eager(op)
+        table.lower(op)(lambda lowered, *args, **kwargs: aten_call(*args, **kwargs))
 
 
 def leave_complex(packet) -> None:
     """Inductor leaves complex numbers to aten by itself, but not where one of its passes wrote a packet for an op."""
-    lowered, call = lowering.lowerings[packet], lowering.fallback_handler(packet.default, add_to_fallback_set=False)
+    aten_call = table.eager(packet.default)
 
-    def choose(x, *args, **kwargs):
-        return (call if x.get_dtype().is_complex else lowered)(x, *args, **kwargs)
-
-    replace_lowering(packet, choose)
+    @table.lower(packet)
+    def choose(lowered, x, *args, **kwargs):
+        return (aten_call if x.get_dtype().is_complex else lowered)(x, *args, **kwargs)
 
 
 def leave_what_is_known() -> None:

@@ -13,14 +13,15 @@ import math
 
 import sympy
 import torch
-from torch._inductor import decomposition, ir, lowering
+from torch._inductor import decomposition, ir
 from torch._inductor.virtualized import V, ops
 
 from torch_npu import torch_seams
-from torch_npu.compile.lowerings import left_to_aten
+from torch_npu.compile.lowerings import table
 
 aten = torch.ops.aten
 
+POOL, POOL_GRADIENT = aten.max_pool2d_with_indices.default, aten.max_pool2d_with_indices_backward.default
 MOST_PLACES = 25  # of a window: each is a load and five instructions
 MOST_POSITION = 1 << 24  # in F32, in which positions are chosen
 
@@ -28,36 +29,6 @@ MOST_POSITION = 1 << 24  # in F32, in which positions are chosen
 def _pair(value) -> list[int]:
     value = list(value) if isinstance(value, (list, tuple)) else [value]
     return value * 2 if len(value) == 1 else value
-
-
-def _leave(decomposed):
-    """The op stays one node on npu, for the lowerings below."""
-
-    @functools.wraps(decomposed)
-    def compose(*args, **options):
-        return NotImplemented if args[0].device.type == "npu" else decomposed(*args, **options)
-
-    return compose
-
-
-def _with_positions(lowered, left):
-    def pool(x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
-        kernel, step = _pair(kernel_size), _pair(stride or kernel_size)
-        sizes = [*x.get_size()[-2:], *V.graph.current_node.meta["val"][0].shape[-2:]]
-        known = all(isinstance(s, (int, sympy.Integer)) for s in sizes)
-        axes = []
-        if known and _pair(dilation) == [1, 1] and math.prod(kernel) <= MOST_PLACES:
-            size, window = list(map(int, sizes[:2])), list(map(int, sizes[2:]))
-            axes = [_Axis(*parts) for parts in zip(size, window, kernel, step, _pair(padding), strict=True)]
-        if not any(user.args[1] == 1 for user in V.graph.current_node.users):
-            if x.get_dtype().is_floating_point and any(not axis.is_cut() for axis in axes):
-                return _maxima(x, *axes), None
-            return lowered(x, kernel_size, stride, padding, dilation, ceil_mode)
-        if axes and x.get_dtype() == torch.float32 and (size[0] + kernel[0]) * size[1] < MOST_POSITION:
-            return _pool(x, *axes)
-        return left(x, kernel, _pair(stride) if stride else [], _pair(padding), _pair(dilation), ceil_mode)
-
-    return pool
 
 
 def _integer(expression):
@@ -195,33 +166,44 @@ def _pool(x, vertical, horizontal):
     return tuple(_realized(x, ranges, (x.get_dtype(), torch.int64), of_window))
 
 
-def _mean_gradient(lowered, left):
+@table.lower(POOL)
+def pool(lowered, x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+    kernel, step = _pair(kernel_size), _pair(stride or kernel_size)
+    sizes = [*x.get_size()[-2:], *V.graph.current_node.meta["val"][0].shape[-2:]]
+    known = all(isinstance(s, (int, sympy.Integer)) for s in sizes)
+    axes = []
+    if known and _pair(dilation) == [1, 1] and math.prod(kernel) <= MOST_PLACES:
+        size, window = list(map(int, sizes[:2])), list(map(int, sizes[2:]))
+        axes = [_Axis(*parts) for parts in zip(size, window, kernel, step, _pair(padding), strict=True)]
+    if not any(user.args[1] == 1 for user in V.graph.current_node.users):
+        if x.get_dtype().is_floating_point and any(not axis.is_cut() for axis in axes):
+            return _maxima(x, *axes), None
+        return lowered(x, kernel_size, stride, padding, dilation, ceil_mode)
+    if axes and x.get_dtype() == torch.float32 and (size[0] + kernel[0]) * size[1] < MOST_POSITION:
+        return _pool(x, *axes)
+    return table.eager(POOL)(x, kernel, _pair(stride) if stride else [], _pair(padding), _pair(dilation), ceil_mode)
+
+
+@table.lower(POOL_GRADIENT)
+def pool_gradient(lowered, *args, **kwargs):
+    return table.eager(POOL_GRADIENT)(*args, **kwargs)
+
+
+def _mean_gradient(lowered, op, grad, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override=None):
     """Inductor's form divides by the window's whole size where ceil_mode lets it reach beyond the padding; the op, by
     what lies inside (torch 2.11 to 2.13, on every device)."""
-
-    def gradient(grad, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override=None):
-        reaches = ceil_mode and count_include_pad and not divisor_override
-        call = left if reaches else lowered
-        return call(grad, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override)
-
-    return gradient
+    reaches = ceil_mode and count_include_pad and not divisor_override
+    form = table.eager(op) if reaches else lowered
+    return form(grad, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-def register() -> None:
-    for op in (aten.avg_pool2d_backward.default, aten.avg_pool3d_backward.default):
-        left_to_aten.replace_lowering(
-            op, _mean_gradient(lowering.lowerings[op], lowering.fallback_handler(op, add_to_fallback_set=False))
-        )
-    pool, gradient = aten.max_pool2d_with_indices.default, aten.max_pool2d_with_indices_backward.default
-    for op in (pool, gradient):
-        if op in decomposition.decompositions:  # the gradient from 2.13 on
-            torch_seams.replace(
-                "torch._inductor.decomposition.decompositions",
-                op,
-                _leave,
-                why="maxima of windows are one loop here, and their gradient is the op: it adds at positions",
-                until="a backend can have decompositions of its own",
-            )
-    left = {op: lowering.fallback_handler(op, add_to_fallback_set=False) for op in (pool, gradient)}
-    left_to_aten.replace_lowering(pool, _with_positions(lowering.lowerings[pool], left[pool]))
-    left_to_aten.replace_lowering(gradient, left[gradient])
+for op in (aten.avg_pool2d_backward.default, aten.avg_pool3d_backward.default):
+    table.lower(op)(lambda lowered, *args, op=op, **kwargs: _mean_gradient(lowered, op, *args, **kwargs))
+for op in (POOL, POOL_GRADIENT):
+    if op in decomposition.decompositions:  # the gradient from 2.13 on
+        torch_seams.replace(
+            "torch._inductor.decomposition.decompositions",
+            op,
+            why="maxima of windows are one loop here, and their gradient is the op: it adds at positions",
+            until="a backend can have decompositions of its own",
+        )(table.one_node)

@@ -3,8 +3,6 @@
 Inductor's rule counts reads and operations. On a device whose commands are fused from whatever it likes, three kinds of
 value are worth storing that the rule would not store."""
 
-import functools
-
 import torch
 from torch._inductor import ir
 from torch._inductor.virtualized import V
@@ -63,22 +61,14 @@ def _is_epilogue(data, name: str) -> bool:
     return isinstance(template, Template) and known(template.get_numel(), data.get_numel())
 
 
-def _or_ours(should_realize):
-    @functools.wraps(should_realize)
-    def check(self, users, *args, **kwargs):
-        if users > 1 and isinstance(self.data, (ir.Pointwise, ir.Reduction)) and self.data.get_device().type == "npu":
-            if _is_worth_storing(self.data):
-                return True
-        return should_realize(self, users, *args, **kwargs)
-
-    return check
-
-
-def install() -> None:
-    torch_seams.replace(
-        "torch._inductor.ir.StorageBox",
-        "should_realize_on_reuse",
-        _or_ours,
-        why="what several loops use is computed in each of them, also where a function costs more than memory",
-        until="a backend can decide which values are stored",
-    )
+@torch_seams.replace(
+    "torch._inductor.ir.StorageBox",
+    "should_realize_on_reuse",
+    why="what several loops use is computed in each of them, also where a function costs more than memory",
+    until="a backend can decide which values are stored",
+)
+def should_realize(original, self, users, *args, **kwargs):
+    if users > 1 and isinstance(self.data, (ir.Pointwise, ir.Reduction)) and self.data.get_device().type == "npu":
+        if _is_worth_storing(self.data):
+            return True
+    return original(self, users, *args, **kwargs)

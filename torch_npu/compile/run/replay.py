@@ -3,7 +3,6 @@
 A replay writes where the capture wrote, so a compiled graph is replayed only if nobody holds results of its last
 replay; else, and whenever else a capture does not fit the call, the graph simply runs."""
 
-import functools
 import logging
 import operator
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from torch_npu import _C, torch_seams
 log = logging.getLogger(__name__)
 aten = torch.ops.aten
 
-MAX_RECORDINGS = 32  # of one compiled graph, for different sizes
+MAX_CAPTURES = 32  # of one compiled graph, for different sizes
 PATIENCE = 2  # the graph is captured again at the second call in a row with other static addresses
 
 
@@ -26,7 +25,7 @@ class Unfit(Exception):
     """This call cannot be captured; the text says why."""
 
 
-class Recording:
+class Capture:
     """One capture: where it reads and writes."""
 
     def __init__(self, call: Callable, inputs: list, fixed: bytes):
@@ -75,39 +74,39 @@ class Replayed:
     def __init__(self, call: Callable, fixed: set[int]):
         self.call, self.fixed_inputs = call, fixed
         self.fixed = b""  # a byte for each input of a call
-        self.recordings: dict[tuple, Recording | None] = {}
+        self.captures: dict[tuple, Capture | None] = {}
 
     def __call__(self, inputs: list):
         key = tuple(map(_number, _C.not_on_npu(inputs)))
-        if key not in self.recordings:  # the first call runs, which also makes programs and fills caches
-            if len(self.recordings) < MAX_RECORDINGS:
-                self.recordings[key] = None
+        if key not in self.captures:  # the first call runs, which also makes programs and fills caches
+            if len(self.captures) < MAX_CAPTURES:
+                self.captures[key] = None
             return self.call(inputs)
-        recording = self.recordings[key]
-        if recording is not None and not self.fits(recording, inputs):
-            if recording.misses < PATIENCE:
+        capture = self.captures[key]
+        if capture is not None and not self.fits(capture, inputs):
+            if capture.misses < PATIENCE:
                 return self.call(inputs)
-            recording = None
-        if recording is None and torch_npu.npu.is_current_stream_capturing():
+            capture = None
+        if capture is None and torch_npu.npu.is_current_stream_capturing():
             return self.call(inputs)  # into the caller's own graph
-        if recording is None:
+        if capture is None:
             self.fixed = bytes(k in self.fixed_inputs for k in range(len(inputs)))
             try:
-                recording = Recording(self.call, inputs, self.fixed)
+                capture = Capture(self.call, inputs, self.fixed)
             except (Unfit, RuntimeError) as reason:
                 log.warning("a compiled graph runs without capture: %s", reason)
-                self.recordings.pop(key)
+                self.captures.pop(key)
                 self.__class__ = Unreplayed
                 return self.call(inputs)
-            self.recordings[key] = recording
-        return recording.replay(inputs)
+            self.captures[key] = capture
+        return capture.replay(inputs)
 
-    def fits(self, recording: Recording, inputs: list) -> bool:
-        if recording.addresses != _C.addresses(inputs, self.fixed):
-            recording.misses += 1
+    def fits(self, capture: Capture, inputs: list) -> bool:
+        if capture.addresses != _C.addresses(inputs, self.fixed):
+            capture.misses += 1
             return False
-        recording.misses = 0
-        return recording.is_free() and not torch_npu.npu.is_current_stream_capturing()
+        capture.misses = 0
+        return capture.is_free() and not torch_npu.npu.is_current_stream_capturing()
 
 
 class Unreplayed(Replayed):
@@ -148,46 +147,36 @@ def _unexpanded(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-def install() -> None:
-    """Inductor has graphs for cuda only: it refuses other devices when a graph is lowered, and applies its own then."""
-    torch_seams.replace(
-        "torch._inductor.cudagraph_utils",
-        "check_multiple_devices_or_any_cpu_nodes",
-        _allow_npu,
-        why="it refuses graphs of devices that are not CUDA's",
-        until="Inductor takes graphs of the device's module",
-    )
-    torch_seams.replace(
-        "torch._inductor.output_code.CompiledFxGraph",
-        "post_compile",
-        _replaying,
-        why="a compiled graph is captured and replayed by torch.npu.graph instead of CUDA's",
-        until="Inductor takes graphs of the device's module",
-    )
+# Inductor has graphs for CUDA only: it refuses other devices when a graph is lowered, and applies its own then.
+UNTIL = "Inductor takes graphs of the device's module"
 
 
-def _allow_npu(check):
-    @functools.wraps(check)
-    def allow_npu(device_node_mapping):
-        types = {device.type for device in device_node_mapping}
-        return None if "npu" in types and types <= {"npu", "cpu", "meta"} else check(device_node_mapping)
+@torch_seams.replace(
+    "torch._inductor.cudagraph_utils",
+    "check_multiple_devices_or_any_cpu_nodes",
+    why="it refuses graphs of devices that are not CUDA's",
+    until=UNTIL,
+)
+def allow_npu(original, device_node_mapping):
+    types = {device.type for device in device_node_mapping}
+    return None if "npu" in types and types <= {"npu", "cpu", "meta"} else original(device_node_mapping)
 
-    return allow_npu
 
-
-def _replaying(finish):
-    @functools.wraps(finish)
-    def replay_on_npu(self, example_inputs, constants, graph_kwargs):
-        wanted = graph_kwargs.get("cudagraphs")
-        if not wanted or "npu" not in self.device_types:
-            return finish(self, example_inputs, constants, graph_kwargs)
-        if getattr(self, _ON_CPU, False):
-            log.warning("a compiled graph runs without capture: part of it runs on the CPU")
-            return finish(self, example_inputs, constants, {**graph_kwargs, "cudagraphs": utils.BoxedBool(False)})
-        # A box of our own: the given one is shared with the backward pass.
-        finish(self, example_inputs, constants, {**graph_kwargs, "cudagraphs": utils.BoxedBool(False)})
-        fixed = set(self.fx_kwargs.get("static_input_idxs") or ()) | set(self.mutated_input_idxs)
-        log.info("static inputs %s of %d", sorted(fixed), len(example_inputs))
-        self.current_callable = Replayed(self.current_callable, fixed)
-
-    return replay_on_npu
+@torch_seams.replace(
+    "torch._inductor.output_code.CompiledFxGraph",
+    "post_compile",
+    why="a compiled graph is captured and replayed by torch.npu.graph instead of CUDA's",
+    until=UNTIL,
+)
+def replay_on_npu(original, self, example_inputs, constants, graph_kwargs):
+    wanted = graph_kwargs.get("cudagraphs")
+    if not wanted or "npu" not in self.device_types:
+        return original(self, example_inputs, constants, graph_kwargs)
+    # A box of our own: the given one is shared with the backward pass.
+    original(self, example_inputs, constants, {**graph_kwargs, "cudagraphs": utils.BoxedBool(False)})
+    if getattr(self, _ON_CPU, False):
+        log.warning("a compiled graph runs without capture: part of it runs on the CPU")
+        return
+    fixed = set(self.fx_kwargs.get("static_input_idxs") or ()) | set(self.mutated_input_idxs)
+    log.info("static inputs %s of %d", sorted(fixed), len(example_inputs))
+    self.current_callable = Replayed(self.current_callable, fixed)

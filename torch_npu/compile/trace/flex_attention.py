@@ -16,29 +16,35 @@ from torch_npu import torch_seams
 _AUTOCAST = DispatchKey.__members__["AutocastPrivateUse1"]
 
 
-def _all_but_npu(check):
-    def _validate_device(query, key, value):
-        if query.device.type != "npu":
-            check(query, key, value)
+@torch_seams.replace(
+    "torch.nn.attention.flex_attention",
+    "_validate_device",
+    why="it refuses every device that is not in its list",
+    until="it asks the device",
+)
+def validate_device(original, query, key, value):
+    if query.device.type != "npu":
+        original(query, key, value)
 
-    return _validate_device
 
-
-def _through(operator):
+def _trace_through(operator) -> None:
     """Traces what the operator does on npu, not that it was called. Where functionalization meets it, since the dense
     forms fill their results in place."""
     dense = operator.py_kernels[DispatchKey.CompositeExplicitAutograd]
 
-    def wrap(trace):
-        def trace_or_go_through(mode, query, *args):
-            if query.device.type != "npu":
-                return trace(mode, query, *args)
-            with mode:
-                return dense(query, *args)
+    @torch_seams.replace(
+        f"torch._higher_order_ops.flex_attention.{operator.name()}.python_key_table",
+        FunctionalTensorMode,
+        why="Inductor has templates in Triton for the operator; on npu its parts are fused like any ops",
+        until="a backend can name a decomposition for operators of higher order",
+    )
+    def trace(original, mode, query, *args):
+        if query.device.type != "npu":
+            return original(mode, query, *args)
+        with mode:
+            return dense(query, *args)
 
-        return trace_or_go_through
-
-    return wrap
+    operator._dispatch_cache.clear()
 
 
 def _in_autocast(query, key, value, *args):
@@ -49,22 +55,8 @@ def _in_autocast(query, key, value, *args):
 
 
 def register() -> None:
-    torch_seams.replace(
-        "torch.nn.attention.flex_attention",
-        "_validate_device",
-        _all_but_npu,
-        why="it refuses every device that is not in its list",
-        until="it asks the device",
-    )
     for operator in (flex_attention, flex_attention_backward):
-        torch_seams.replace(
-            f"torch._higher_order_ops.flex_attention.{operator.name()}.python_key_table",
-            FunctionalTensorMode,
-            _through(operator),
-            why="Inductor has templates in Triton for the operator; on npu its parts are fused like any ops",
-            until="a backend can name a decomposition for operators of higher order",
-        )
-        operator._dispatch_cache.clear()
+        _trace_through(operator)
     if _AUTOCAST not in flex_attention.py_kernels:
         flex_attention.py_impl(_AUTOCAST)(_in_autocast)
 

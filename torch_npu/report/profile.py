@@ -8,7 +8,7 @@ import os
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,7 +62,7 @@ class Command:
 
 
 @dataclass
-class Recording:
+class Profile:
     device: torch.device
     begin: float = 0.0  # of what is measured, microseconds
     end: float = 0.0
@@ -134,9 +134,10 @@ def is_simulated(device: torch.device) -> bool:
 
 
 @contextmanager
-def record(device: str | torch.device = "npu") -> Iterator[Recording]:
-    """Fills the Recording that it yields when the with block ends."""
-    from torch.profiler import ProfilerActivity, profile
+def profiled(device: str | torch.device = "npu") -> Iterator[Profile]:
+    """Fills the Profile that it yields when the with block ends."""
+    import torch.profiler
+    from torch.profiler import ProfilerActivity
 
     if "PrivateUse1" not in ProfilerActivity.__members__ or tuple(map(int, torch.__version__.split(".")[:2])) < (2, 12):
         raise RuntimeError(f"expected torch 2.12 or later, whose profiler shows devices, got {torch.__version__}")
@@ -147,28 +148,28 @@ def record(device: str | torch.device = "npu") -> Iterator[Recording]:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its start and stop are no news
     device = torch.device(device)
     index = device.index if device.index is not None else torch.npu.current_device()
-    recording = Recording(torch.device("npu", index), simulated=is_simulated(torch.device("npu", index)))
+    profile = Profile(torch.device("npu", index), simulated=is_simulated(torch.device("npu", index)))
     before = fallback.report()
-    recording.allocated = torch_npu.npu.memory_allocated(index)
-    recording.reserved = torch_npu.npu.memory_reserved(index)
-    session = profile(
+    profile.allocated = torch_npu.npu.memory_allocated(index)
+    profile.reserved = torch_npu.npu.memory_reserved(index)
+    session = torch.profiler.profile(
         activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1], record_shapes=True, with_flops=True
     )
-    with _memory_history(recording.notes) as traces:
+    with _memory_history(profile.notes) as traces:
         with fallback.mode("quiet" if fallback.get_mode() == "warn" else fallback.get_mode()):
             session.start()
             begin = time.time_ns()
             try:
-                with inner_profiler.kept_off(recording.notes):
-                    yield recording
+                with inner_profiler.kept_off(profile.notes):
+                    yield profile
                 torch_npu.npu.synchronize(index)
             finally:
                 end = time.time_ns()
                 session.stop()
         now = fallback.report()
-        recording.fallback_counts = {op: n - before.get(op, 0) for op, n in now.items() if n > before.get(op, 0)}
+        profile.fallback_counts = {op: n - before.get(op, 0) for op, n in now.items() if n > before.get(op, 0)}
     trace = [e for e in traces[index] if e["time_us"] >= begin // 1000] if index < len(traces) else []
-    read(recording, session, trace, begin, end)
+    read(profile, session, trace, begin, end)
 
 
 @contextmanager
@@ -192,7 +193,7 @@ def _memory_history(notes: list[str]) -> Iterator[list[list[dict]]]:
             memory._record_memory_history(**(earlier or {"enabled": None}))
 
 
-def read(recording: Recording, session, trace: list[dict], begin: int, end: int) -> None:
+def read(profile: Profile, session, trace: list[dict], begin: int, end: int) -> None:
     """Takes what the profiler has written apart."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
@@ -203,7 +204,7 @@ def read(recording: Recording, session, trace: list[dict], begin: int, end: int)
     def since(ts: float) -> float:  # begin as zero
         return ts + (base - begin) / 1e3
 
-    recording.begin, recording.end = 0.0, (end - begin) / 1e3
+    profile.begin, profile.end = 0.0, (end - begin) / 1e3
     flops = {e.correlation_id(): e.flops() for e in session.profiler.kineto_results.events() if e.flops()}
     by_number: dict[int, Op] = {}
     calls: dict[int, dict] = {}
@@ -221,39 +222,41 @@ def read(recording: Recording, session, trace: list[dict], begin: int, end: int)
             op.forward_thread = arguments.get("Fwd thread id", 0)
             op.flops = flops.get(op.number, 0)
             by_number[op.number] = op
-            recording.ops.append(op)
+            profile.ops.append(op)
         elif category == "privateuse1_runtime":
             calls[arguments["correlation"]] = event
         elif category in ("kernel", "gpu_memcpy"):
             work.append(event)
-    _nest(recording.ops)
-    recording.fallbacks = [op for op in recording.ops if is_fallback(op) and not _within(op.parent)]
+    _nest(profile.ops)
+    profile.fallbacks = [op for op in profile.ops if is_fallback(op) and not _within(op.parent)]
     for event in sorted(work, key=lambda e: e["ts"]):
-        arguments, start = event["args"], since(event["ts"])
-        name, _, kind = event["name"].rpartition(" ")
-        command = Command(
-            op=name,
-            kind=kind,
-            start=start,
-            end=start + event["dur"],
-            device=arguments["device"],
-            stream=arguments["stream"],
-            bytes=arguments.get("bytes", 0),
-            flops=arguments.get("flops", 0),
-            shape=arguments.get("shape", ""),
-            cycles=arguments.get("cycles", 0),
-            is_copy=event["cat"] == "gpu_memcpy",
-            owner=by_number.get(arguments.get("External id", -1)),
-        )
-        call = calls.get(arguments["correlation"])
-        if call is not None:
-            command.thread, command.call_start = call["tid"], since(call["ts"])
-            command.call_end = command.call_start + call["dur"]
-        command.fallback = _within(command.owner)
-        recording.commands.append(command)
-    _find_fallbacks(recording)
-    recording.history = [{**e, "time": e["time_us"] - begin / 1e3} for e in trace]
-    _find_lines(recording)
+        owner, call = by_number.get(event["args"].get("External id", -1)), calls.get(event["args"]["correlation"])
+        profile.commands.append(_command(event, owner, call, since))
+    _find_fallbacks(profile)
+    profile.history = [{**e, "time": e["time_us"] - begin / 1e3} for e in trace]
+    _find_lines(profile)
+
+
+def _command(event: dict, owner: Op | None, call: dict | None, since: Callable[[float], float]) -> Command:
+    arguments, start = event["args"], since(event["ts"])
+    name, _, kind = event["name"].rpartition(" ")
+    command = Command(
+        op=name,
+        kind=kind,
+        start=start,
+        end=start + event["dur"],
+        device=arguments["device"],
+        stream=arguments["stream"],
+        **{key: arguments.get(key, 0) for key in ("bytes", "flops", "cycles")},
+        shape=arguments.get("shape", ""),
+        is_copy=event["cat"] == "gpu_memcpy",
+        owner=owner,
+        fallback=_within(owner),
+    )
+    if call is not None:
+        command.thread, command.call_start = call["tid"], since(call["ts"])
+        command.call_end = command.call_start + call["dur"]
+    return command
 
 
 def is_fallback(op: Op) -> bool:
@@ -282,13 +285,13 @@ def _nest(ops: list[Op]) -> None:
         stack.append(op)
 
 
-def _find_fallbacks(recording: Recording) -> None:
+def _find_fallbacks(profile: Profile) -> None:
     """A command belongs to the op that asked, which may be around the fallback: then its host call tells."""
     ranges = defaultdict(list)
-    for op in recording.fallbacks:
+    for op in profile.fallbacks:
         ranges[op.thread].append(op)
     places = dict.fromkeys(ranges, 0)
-    for command in sorted(recording.commands, key=lambda c: c.call_start):
+    for command in sorted(profile.commands, key=lambda c: c.call_start):
         if command.fallback is not None or command.thread not in ranges:
             continue
         mine, place = ranges[command.thread], places[command.thread]
@@ -319,15 +322,15 @@ def user_line(frames: list[dict]) -> tuple[str, int, str] | None:
     return None
 
 
-def _find_lines(recording: Recording) -> None:
+def _find_lines(profile: Profile) -> None:
     """Who allocated tells where an op was called from; what the backward pass does belongs to the line of the forward.
 
     The history of memory has a Python traceback per allocation; one per op would cost more than most ops do.
     """
     allocations = [
-        (e["time"], user_line(e["frames"])) for e in recording.history if e["action"] == "alloc" and e.get("frames")
+        (e["time"], user_line(e["frames"])) for e in profile.history if e["action"] == "alloc" and e.get("frames")
     ]
-    ops, place, live = recording.ops, 0, []
+    ops, place, live = profile.ops, 0, []
     for when, line in allocations:
         if line is None:
             continue
