@@ -36,6 +36,8 @@ class CMakeBuild(build_ext):
         if not self.inplace:
             # Driver authors compile against the contract's headers: torch_npu.include_path().
             shutil.copytree(ROOT / "include" / "npu", package / "include" / "npu", dirs_exist_ok=True)
+            # Models that are compiled ahead of time are made with these.
+            shutil.copytree(ROOT / "csrc" / "aoti", package / "include" / "aoti", dirs_exist_ok=True)
             shutil.copy(ROOT / "drivers" / "template" / "template.c", package / "new_driver")
             # Test programs and drivers that fail on purpose serve the repository only.
             shutil.rmtree(output / "testing", ignore_errors=True)

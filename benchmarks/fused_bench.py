@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 import torch_npu
 from torch_npu.bench.measure import Plan, compare
-from torch_npu.cli.table import table
+from torch_npu.console.table import table
 
 HIDDEN, INNER, HEADS, KEY_HEADS, FEATURES = 896, 4864, 14, 2, 64
 

@@ -2,6 +2,17 @@
 
 `import torch` loads this package by itself (entry point group torch.backends), so that
 `torch.ones(2, device="npu")` works; `import torch_npu` gives its own tools as well.
+
+A folder imports those above it in this list, and modules beside this file (tools/check_layers.py):
+
+    console/     what commands, benches and reports print with
+    npu/         torch.npu
+    compile/     torch.compile on npu
+    report/      torch_npu.report: what of a model runs on the device, and what to do next
+    testing/     conformance: PyTorch's own databases of ops, modules and optimizers
+    bench/       what `bench` measures
+    new_driver/  the project that `new-driver` writes
+    cli/         python -m torch_npu
 """
 
 import sys
@@ -106,6 +117,7 @@ def __getattr__(name: str):
         "npu",
         "optim",
         "quantization",
+        "report",
         "sanitizer",
         "testing",
         "whatif",
@@ -119,8 +131,6 @@ def __getattr__(name: str):
         return getattr(importlib.import_module("torch_npu._info"), name)
     if name == "verify":
         return importlib.import_module("torch_npu.verification").verify
-    if name == "report":
-        return importlib.import_module("torch_npu.adviser").report
     if name == "optimize_lora":
         return importlib.import_module("torch_npu.lora").optimize_lora
     if name == "native_report":

@@ -53,6 +53,12 @@ def include_path() -> str:
     return str(installed if installed.is_dir() else Path(__file__).parent.parent / "include")
 
 
+def aoti_include_path() -> str:
+    """The headers that models compiled ahead of time are made with (csrc/aoti in the repository)."""
+    installed = Path(__file__).parent / "include" / "aoti"
+    return str(installed if installed.is_dir() else Path(__file__).parent.parent / "csrc" / "aoti")
+
+
 def built_drivers() -> list[str]:
     """Names of the drivers that come with this package."""
     return sorted(p.stem.removeprefix("libnpu_") for p in Path(library_path()).glob("libnpu_*.so"))

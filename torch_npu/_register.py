@@ -15,7 +15,7 @@ def register() -> None:
         torch.utils.rename_privateuse1_backend("npu")
 
     from torch_npu import _dlpack, _printing, npu
-    from torch_npu.compile import _hooks
+    from torch_npu.compile import on_import
 
     if not hasattr(torch, "npu"):
         torch._register_device_module("npu", npu)
@@ -29,7 +29,7 @@ def register() -> None:
     atexit.register(_let_backward_end)
     _dlpack.patch()
     _printing.patch()
-    _hooks.install()
+    on_import.install()
 
 
 def _pass_autocast() -> None:

@@ -14,9 +14,9 @@ import torch
 
 from tests.support import ROOT, needs_profiler
 from torch_npu import cli, config
-from torch_npu.cli import command
 from torch_npu.cli import config as config_command
-from torch_npu.cli.progress import Progress
+from torch_npu.console import command
+from torch_npu.console.progress import Progress
 
 
 class Called(NamedTuple):

@@ -9,8 +9,8 @@ import torch._dynamo
 from torch._inductor import config
 from torch._inductor.utils import run_and_get_code
 
-from torch_npu.compile import autotune
-from torch_npu.compile.runtime import npu_kernel
+from torch_npu.compile.run import autotune
+from torch_npu.compile.run.runtime import npu_kernel
 
 
 @pytest.fixture(autouse=True)

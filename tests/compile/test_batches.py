@@ -5,13 +5,13 @@ import re
 import pytest
 import torch
 import torch._dynamo
-import torch._inductor.compile_fx  # brings torch_npu.compile.inductor
+import torch._inductor.compile_fx  # brings torch_npu.compile.backend.inductor
 import torch.utils.checkpoint
 from torch._dynamo.utils import counters
 from torch._inductor.utils import run_and_get_code
 from torch.nn import functional as F
 
-from torch_npu.compile import batches
+from torch_npu.compile.graph import batches
 
 
 @pytest.fixture(autouse=True)

@@ -447,7 +447,8 @@ def test_aten_calls_have_the_strides_that_were_promised(how):
 def test_an_op_that_turns_out_to_be_impossible_is_left_to_aten(monkeypatch, caplog):
     from torch._inductor import lowering
 
-    from torch_npu.compile import left_to_aten, ops, program
+    from torch_npu.compile.codegen import ops, program
+    from torch_npu.compile.lowerings import left_to_aten
 
     def refuse(x):
         raise program.Unsupported("sinh")

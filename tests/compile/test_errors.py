@@ -5,7 +5,7 @@ import torch
 import torch._dynamo
 from torch._dynamo.utils import counters
 
-from torch_npu.compile.program import TooLarge
+from torch_npu.compile.codegen.program import TooLarge
 
 WORKS = """
 import torch, torch_npu
@@ -227,7 +227,7 @@ def test_what_one_driver_compiled_runs_on_another(python, broken_driver, tmp_pat
 def test_what_is_too_large_for_one_program_is_computed_apart(monkeypatch, product):
     """Commands behind the first one find what all of them read."""
     torch.compile(torch.sin)(torch.ones(1).npu())  # imports Inductor in its order
-    from torch_npu.compile.kernel import NpuKernel
+    from torch_npu.compile.codegen.kernel import NpuKernel
 
     make = NpuKernel.codegen_kernel
 

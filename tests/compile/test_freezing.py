@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch._dynamo
-import torch._inductor.compile_fx  # brings torch_npu.compile.inductor
+import torch._inductor.compile_fx  # brings torch_npu.compile.backend.inductor
 from torch import nn
 from torch._inductor import config
 from torch._inductor.utils import run_and_get_code

@@ -1,9 +1,9 @@
-"""Which segments of a program become one: torch_npu.compile.passes."""
+"""Which segments of a program become one: torch_npu.compile.codegen.passes."""
 
 import pytest
 
-from torch_npu.compile import passes
-from torch_npu.compile.program import Builder, finish, text_of
+from torch_npu.compile.codegen import passes
+from torch_npu.compile.codegen.program import Builder, finish, text_of
 
 
 class Program:

@@ -5,14 +5,14 @@ import copy
 import pytest
 import torch
 import torch._dynamo
-import torch._inductor.compile_fx  # brings torch_npu.compile.inductor
+import torch._inductor.compile_fx  # brings torch_npu.compile.backend.inductor
 from torch._dynamo.utils import counters
 from torch._inductor.utils import run_and_get_code
 from torch.nn import functional as F
 
 import torch_npu
-from torch_npu.compile import patterns, patterns_attention
-from torch_npu.compile.nodes import arguments, is_in_place, name_of
+from torch_npu.compile.graph import attention, patterns
+from torch_npu.compile.graph.nodes import arguments, is_in_place, name_of
 
 transformers = pytest.importorskip("transformers")
 
@@ -27,7 +27,7 @@ def fresh(monkeypatch):
     torch_npu.fallback.reset()
     torch.manual_seed(0)
     for name in ("WITHOUT_GRADIENT", "CAUSAL_WITH_GRADIENT", "MANY", "FEW_KEYS"):  # also where it would not pay
-        monkeypatch.setattr(patterns_attention, name, 0)
+        monkeypatch.setattr(attention, name, 0)
     with torch._inductor.config.patch(force_disable_caches=True):  # what is cached is not rewritten again
         yield
 

@@ -24,7 +24,7 @@ def small_net():
 @pytest.fixture
 def replays(monkeypatch):
     """Counts replays of compiled graphs."""
-    from torch_npu.compile import replay
+    from torch_npu.compile.run import replay
 
     count = []
     original = replay.Recording.replay
@@ -109,7 +109,7 @@ def test_dynamic_sizes_have_a_capture_each(replays):
 def test_what_cannot_be_captured_runs_and_says_so_once(caplog, replays):
     compiled = torch.compile(lambda x: torch.linalg.eigvalsh(x + x.T) * 2, mode="reduce-overhead")
     x = torch.eye(3, device="npu")
-    with caplog.at_level(logging.WARNING, logger="torch_npu.compile.replay"):
+    with caplog.at_level(logging.WARNING, logger="torch_npu.compile.run.replay"):
         for _ in range(4):
             assert torch.allclose(compiled(x).cpu(), torch.full((3,), 4.0))
     assert len([r for r in caplog.records if "without capture" in r.message]) == 1

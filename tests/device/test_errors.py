@@ -214,7 +214,7 @@ def test_blocking_launches_raise_at_the_op(python, broken_driver):
 
 
 def test_values_that_only_the_cpu_checks_have_a_defined_result():
-    """docs/design.md, "What can fail": the host would have to wait."""
+    """docs/design/dispatch.md, "What can fail": the host would have to wait."""
     p, zero = torch.tensor([2.0, -1.0], device="npu"), torch.zeros(2, dtype=torch.int64, device="npu")
     assert torch.nn.functional.binary_cross_entropy(p, torch.ones_like(p)).isnan()
     assert torch.bernoulli(p).tolist() == [1, 0]

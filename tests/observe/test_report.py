@@ -1,4 +1,4 @@
-"""The coverage adviser: what it counts, what it advises, and its page in a real browser without a network."""
+"""torch_npu.report: what it counts, what it advises, and its page in a real browser without a network."""
 
 import json
 
@@ -9,10 +9,10 @@ from torch import nn
 import torch_npu
 from tests.support import LIBRARIES, ROOT, needs_profiler
 from tests.support.browser import Browser
-from torch_npu.adviser import advice, memory, shares, timeline
-from torch_npu.adviser import facts as facts_module
-from torch_npu.adviser.recording import Command, Op, Recording
 from torch_npu.bench import networks, qwen2
+from torch_npu.report import advice, memory, shares, timeline
+from torch_npu.report import facts as facts_module
+from torch_npu.report.recording import Command, Op, Recording
 
 pytestmark = needs_profiler
 LIMIT = 2_000_000  # bytes of a page

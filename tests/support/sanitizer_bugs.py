@@ -5,7 +5,7 @@ import ctypes
 
 import torch
 
-from torch_npu.compile.runtime import npu_kernel
+from torch_npu.compile.run.runtime import npu_kernel
 
 NPU = "npu:0"
 

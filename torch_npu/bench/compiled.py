@@ -14,9 +14,9 @@ from torch import nn
 from torch_npu import fallback
 from torch_npu.bench.measure import CLOCKS, REST, Plan, compare
 from torch_npu.bench.networks import ResNet18, lenet
-from torch_npu.cli.command import Outcome, UsageError
-from torch_npu.cli.progress import Progress
-from torch_npu.cli.table import some, table
+from torch_npu.console.command import Outcome, UsageError
+from torch_npu.console.progress import Progress
+from torch_npu.console.table import some, table
 
 
 def _lenet() -> tuple[nn.Module, dict]:

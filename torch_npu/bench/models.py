@@ -11,9 +11,9 @@ import torch
 from torch_npu import fallback
 from torch_npu.bench.measure import CLOCKS, Plan, compare
 from torch_npu.bench.qwen2 import PHASES, SIZES, TITLES, Work, make
-from torch_npu.cli.command import Outcome, UsageError
-from torch_npu.cli.progress import Progress
-from torch_npu.cli.table import some, table
+from torch_npu.console.command import Outcome, UsageError
+from torch_npu.console.progress import Progress
+from torch_npu.console.table import some, table
 
 DTYPES = ("float32", "bfloat16")
 MEMORY_LIMIT = 1.1  # of a LoRA step, times what the CPU needs

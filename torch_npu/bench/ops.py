@@ -10,9 +10,9 @@ from torch_npu.bench import plot
 from torch_npu.bench.cases import CASES, Case
 from torch_npu.bench.make import SIZES, Make
 from torch_npu.bench.measure import Plan, compare, geometric_mean
-from torch_npu.cli.command import Outcome, UsageError
-from torch_npu.cli.progress import Progress
-from torch_npu.cli.table import some, table
+from torch_npu.console.command import Outcome, UsageError
+from torch_npu.console.progress import Progress
+from torch_npu.console.table import some, table
 
 
 def run(options) -> Outcome:

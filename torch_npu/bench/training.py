@@ -8,9 +8,9 @@ import torch
 from torch_npu import fallback
 from torch_npu.bench.measure import CLOCKS, Plan, compare
 from torch_npu.bench.networks import MODELS
-from torch_npu.cli.command import Outcome, UsageError
-from torch_npu.cli.progress import Progress
-from torch_npu.cli.table import some, table
+from torch_npu.console.command import Outcome, UsageError
+from torch_npu.console.progress import Progress
+from torch_npu.console.table import some, table
 
 
 def run(options) -> Outcome:

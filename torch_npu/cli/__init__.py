@@ -1,6 +1,7 @@
 """python -m torch_npu: what is there, is it right, is it fast, and what to do next.
 
-Exit status of every command: 0 all is well, 1 a finding or a failure, 2 the command line was wrong (command.py).
+Exit status of every command: 0 all is well, 1 a finding or a failure, 2 the command line was wrong
+(console/command.py).
 """
 
 import argparse
@@ -20,7 +21,7 @@ from torch_npu.cli import (
     verify,
     whatif,
 )
-from torch_npu.cli.command import STATUSES, run_command
+from torch_npu.console.command import STATUSES, run_command
 
 COMMANDS = (
     info,

@@ -11,11 +11,11 @@ import statistics
 import time
 from collections.abc import Callable
 
-from torch_npu.cli.command import STATUSES, Outcome, add_command
-from torch_npu.cli.progress import Progress
-from torch_npu.cli.table import table
+from torch_npu.console.command import STATUSES, Outcome, add_command
+from torch_npu.console.progress import Progress
+from torch_npu.console.table import table
 
-# What `bench dispatch` has to reach (docs/design.md).
+# What `bench dispatch` has to reach (benchmarks/README.md).
 LIMITS = {"a + b, 4 elements": 1.2, "empty(1024)": 1.2, "view": 1.1}
 
 

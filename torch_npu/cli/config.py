@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from torch_npu.cli.command import Outcome, add_command
-from torch_npu.cli.table import table
+from torch_npu.console.command import Outcome, add_command
+from torch_npu.console.table import table
 
 
 def add(commands) -> None:

@@ -9,8 +9,8 @@ import argparse
 import os
 import time
 
-from torch_npu.cli.command import Failure, Outcome, UsageError, add_command
-from torch_npu.cli.progress import Progress
+from torch_npu.console.command import Failure, Outcome, UsageError, add_command
+from torch_npu.console.progress import Progress
 
 
 def add(commands) -> None:

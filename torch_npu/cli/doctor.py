@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from torch_npu.cli.command import Outcome, add_command
+from torch_npu.console.command import Outcome, add_command
 
 
 @dataclasses.dataclass(frozen=True)

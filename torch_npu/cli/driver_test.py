@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from torch_npu.cli.command import Failure, Outcome, UsageError, add_command
+from torch_npu.console.command import Failure, Outcome, UsageError, add_command
 
 # Options of the suite, which gets them as they are: name, what they take, meaning.
 OPTIONS = (

@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from torch_npu.cli.command import Outcome, add_command
 from torch_npu.cli.doctor import COMMANDS
-from torch_npu.cli.table import table
+from torch_npu.console.command import Outcome, add_command
+from torch_npu.console.table import table
 
 
 def add(commands) -> None:

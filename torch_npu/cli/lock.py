@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from torch_npu.cli import script
-from torch_npu.cli.command import FAILED, Failure, Outcome, UsageError, add_command
+from torch_npu.console.command import FAILED, Failure, Outcome, UsageError, add_command
 
 
 def add(commands) -> None:

@@ -4,7 +4,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from torch_npu.cli.command import Failure, Outcome, UsageError, add_command
+from torch_npu.console.command import Failure, Outcome, UsageError, add_command
 
 
 def add(commands) -> None:

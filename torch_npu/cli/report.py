@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from torch_npu.cli import script
-from torch_npu.cli.command import FAILED, FINE, Failure, Outcome, UsageError, add_command
-from torch_npu.cli.progress import Progress
+from torch_npu.console.command import FAILED, FINE, Failure, Outcome, UsageError, add_command
+from torch_npu.console.progress import Progress
 
 
 def add(commands) -> None:
@@ -29,7 +29,7 @@ def add(commands) -> None:
 
 
 def run(options) -> Outcome:
-    from torch_npu import adviser
+    from torch_npu import report
     from torch_npu._info import driver_setting
 
     if options.html and not Path(options.html).resolve().parent.is_dir():
@@ -37,7 +37,7 @@ def run(options) -> Outcome:
     script.check(options.script, driver_setting())
     with Progress(3) as progress:
         try:
-            with adviser.record() as recording:
+            with report.record() as recording:
                 status = script.run_loudly(options.script, options.arguments)
                 progress.step("reading the profile")  # at the end of this block
         except RuntimeError as error:
@@ -47,12 +47,10 @@ def run(options) -> Outcome:
             steps = recording.keep_range(options.range) if options.range else recording.keep_device_work()
         except ValueError as error:
             raise Failure(str(error)) from None
-        report = adviser.Report(
-            adviser.gather(recording, title=options.title or Path(options.script).name, steps=steps)
-        )
+        made = report.Report(report.gather(recording, title=options.title or Path(options.script).name, steps=steps))
         progress.step("writing")
         if options.html:
-            report.save(options.html)
-    text = str(report) + (f"\n\nwrote {options.html}" if options.html else "")
-    facts = report.facts | {"script_status": status}
+            made.save(options.html)
+    text = str(made) + (f"\n\nwrote {options.html}" if options.html else "")
+    facts = made.facts | {"script_status": status}
     return Outcome(facts, text + script.ended(status), FAILED if status else FINE)

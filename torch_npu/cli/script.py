@@ -7,7 +7,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from torch_npu.cli.command import UsageError
+from torch_npu.console.command import UsageError
 
 HINT = "of the script. The command's own options may stand before it or right behind it; -- ends them"
 

@@ -5,7 +5,7 @@ import traceback
 from pathlib import Path
 
 from torch_npu.cli import script
-from torch_npu.cli.command import Outcome, UsageError, add_command
+from torch_npu.console.command import Outcome, UsageError, add_command
 
 
 def add(commands) -> None:

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 from torch_npu.cli import script
-from torch_npu.cli.command import Failure, Outcome, UsageError, add_command
-from torch_npu.cli.table import table
+from torch_npu.console.command import Failure, Outcome, UsageError, add_command
+from torch_npu.console.table import table
 
 COLORS = ("#023047", "#219ebc", "#fb8500", "#8ecae6", "#ffb703", "#6a994e", "#bc4749")
 

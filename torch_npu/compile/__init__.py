@@ -1,6 +1,18 @@
 """torch.compile on npu: Inductor's loops become programs and commands of the contract.
 
-docs/design.md, "torch.compile", says who calls what. Nothing but _hooks is imported before torch.compile is used.
+A room imports what stands above it in this list, and nothing below (tools/check_layers.py):
+
+    settings.py  what decides which code is generated
+    run/         what generated code calls: launching, tuning, capture and replay
+    codegen/     one fused loop: from Inductor's operations to a program and the form of its command
+    lowerings/   one aten op: as loops, as a MATMUL or CONV with an epilogue, or left to aten
+    graph/       a whole graph: patterns, batched products, frozen weights, what is saved for the backward pass
+    trace/       what Dynamo and fake tensors have to know of npu before there is a graph
+    backend/     what Inductor sees: the registration of all of the above, scheduling, wrapper code
+    explanation.py, on_import.py
+
+docs/design/compile.md says who calls what, docs/compile.md is for users. Nothing but on_import is imported before
+torch.compile is used.
 """
 
 __all__ = ["explain"]

@@ -9,7 +9,7 @@ from torch.utils._config_module import install_config_module
 
 def _digest() -> str:
     digest = hashlib.sha256()
-    for source in sorted(pathlib.Path(__file__).parent.glob("*.py")):
+    for source in sorted(pathlib.Path(__file__).parent.rglob("*.py")):
         digest.update(source.read_bytes())
     return digest.hexdigest()
 
@@ -22,7 +22,7 @@ sources: str = _digest()
 max_accesses: int = 48
 max_operations: int = 450
 
-# Whether hand-written attention, rotary embeddings and masks are rewritten (patterns.py).
+# Whether hand-written attention, rotary embeddings and masks are rewritten (graph/patterns.py).
 patterns: bool = True
 
 install_config_module(sys.modules[__name__])

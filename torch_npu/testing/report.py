@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch_npu.cli.table import table
+from torch_npu.console.table import table
 from torch_npu.testing.exceptions import ACCEPTED, Accepted
 from torch_npu.testing.result import HOW, STATUSES, Result
 

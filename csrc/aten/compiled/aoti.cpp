@@ -1,5 +1,5 @@
-// The C interface of models compiled ahead of time (torch_npu/compile/include/torch_npu_aoti.h), and what loads them.
-#include "torch_npu/compile/include/torch_npu_aoti.h"
+// The C interface of models compiled ahead of time (csrc/aoti/torch_npu_aoti.h), and what loads them.
+#include "csrc/aoti/torch_npu_aoti.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/randint.h>

@@ -1,4 +1,4 @@
-// The debug log: a line per op that says where it ran (docs/design.md, "Debug log"). Off unless TORCH_NPU_DEBUG or
+// The debug log: a line per op that says where it ran (docs/design/debug-log.md). Off unless TORCH_NPU_DEBUG or
 // enable() say otherwise, and then it costs nothing: it is told of ops by a callback of PyTorch's profiler hooks and of
 // commands and copies by a watcher of the drivers, and both are there only while it is on.
 #pragma once

@@ -1,5 +1,5 @@
 // The npu activity of torch.profiler: what the devices did becomes slices in Kineto's trace, one lane per stream, each
-// with an arrow from the host's call and a link to the op that asked (docs/design.md, "Profiler").
+// with an arrow from the host's call and a link to the op that asked (docs/design/profiler.md).
 #if TORCH_NPU_TORCH_MAJOR > 2 || TORCH_NPU_TORCH_MINOR >= 12
 #define USE_KINETO
 #define FMT_HEADER_ONLY  // torch exports no functions of fmt, which Kineto's headers use

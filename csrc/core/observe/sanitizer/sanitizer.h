@@ -1,4 +1,4 @@
-// The sanitizer: wrong uses of device memory, found where they happen (docs/design.md, "Sanitizer"). Off unless
+// The sanitizer: wrong uses of device memory, found where they happen (docs/design/sanitizer.md). Off unless
 // TORCH_NPU_SANITIZE or enable() say otherwise. It is told of commands, copies, events and waits by a watcher of the
 // drivers, and of tensors by the allocator.
 #pragma once

@@ -1,0 +1,1 @@
+"""What Inductor sees of this package."""

@@ -1,0 +1,1 @@
+"""What Dynamo and fake tensors have to know of npu before there is a graph."""

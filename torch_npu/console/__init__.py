@@ -1,0 +1,1 @@
+"""What commands, benches and reports print with: outcomes, tables, a progress bar."""
