@@ -94,6 +94,7 @@ struct Parser : Lexer {
     return {static_cast<uint8_t>(op), NPU_DTYPE_NONE, 0, 0, NPU_NO_VALUE, NPU_NO_VALUE, NPU_NO_VALUE, NPU_NO_VALUE, 0};
   }
   void instruction();
+  void fold(npu_instr& in);
   void arguments(npu_instr& in);
   void tail(npu_instr& in);
   int inferred(const npu_instr& in) const;
@@ -149,6 +150,27 @@ void Parser::constants() {
   } while (accept(","));
 }
 
+// The kind of a fold or scan, and its members.
+void Parser::fold(npu_instr& in) {
+  std::string_view kind = peek_word();
+  int fold = 0;
+  while (fold < NPU_FOLD_COUNT && kind != fold_name(fold)) ++fold;
+  if (fold == NPU_FOLD_COUNT) expected("a kind of fold");
+  rest.remove_prefix(kind.size());
+  in.imm = static_cast<uint32_t>(fold);
+  if (accept("@")) in.imm |= small_number("the number of a combine segment") << 8;
+  in.a = value();
+  for (uint16_t* slot : {&in.b, &in.c}) {
+    std::string_view before = rest;
+    if (!accept(",")) return;
+    if (!at_value()) {  // a mask follows
+      rest = before;
+      return;
+    }
+    *slot = value();
+  }
+}
+
 // What stands between the instruction's name and its mask and type.
 void Parser::arguments(npu_instr& in) {
   switch (in.op) {
@@ -178,26 +200,8 @@ void Parser::arguments(npu_instr& in) {
       in.b = value();
       return;
     case NPU_OP_FOLD:
-    case NPU_OP_SCAN: {
-      std::string_view kind = peek_word();
-      int fold = 0;
-      while (fold < NPU_FOLD_COUNT && kind != fold_name(fold)) ++fold;
-      if (fold == NPU_FOLD_COUNT) expected("a kind of fold");
-      rest.remove_prefix(kind.size());
-      in.imm = static_cast<uint32_t>(fold);
-      if (accept("@")) in.imm |= small_number("the number of a combine segment") << 8;
-      in.a = value();
-      for (uint16_t* slot : {&in.b, &in.c}) {
-        std::string_view before = rest;
-        if (!accept(",")) return;
-        if (!at_value()) {  // a mask follows
-          rest = before;
-          return;
-        }
-        *slot = value();
-      }
-      return;
-    }
+    case NPU_OP_SCAN:
+      return fold(in);
     case NPU_OP_GET:
       in.a = value();
       comma();

@@ -1,5 +1,8 @@
 #include "support/program/program.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "npu/command.h"
 #include "support/program/op_info.h"
 
@@ -19,95 +22,43 @@ constexpr uint8_t kOpArgs[] = {
 };
 static_assert(sizeof(kOpArgs) == NPU_OP_COUNT);
 
+// What instructions first .. last have in common. The first rule that fits is taken.
+struct Rule {
+  uint8_t first, last;
+  uint8_t types;
+  Result result = Result::kSame;
+  uint8_t uses = 0;
+};
+constexpr Rule kRules[] = {
+    {NPU_OP_SEGMENT, NPU_OP_SEGMENT, 0, Result::kNone, kUsesImm},
+    {NPU_OP_CONST, NPU_OP_SIZE, 0, Result::kSpecial, kUsesImm},  // const, param, index, size
+    {NPU_OP_LOAD, NPU_OP_LOAD_AT, 0, Result::kSpecial, kUsesImm | kUsesMask},
+    {NPU_OP_STORE, NPU_OP_STORE, 0, Result::kNone, kUsesImm | kUsesMask},
+    {NPU_OP_STORE_AT, NPU_OP_STORE_AT, 0, Result::kNone, kUsesImm | kUsesMask | kUsesFlags},
+    {NPU_OP_CHECK_INDEX, NPU_OP_CHECK_INDEX, kInt, Result::kSame, kUsesMask | kUsesFlags},
+    {NPU_OP_FOLD, NPU_OP_FOLD, 0, Result::kSame, kUsesImm | kUsesMask},
+    {NPU_OP_SCAN, NPU_OP_SCAN, 0, Result::kSame, kUsesImm},
+    {NPU_OP_ACC, NPU_OP_ACC, 0, Result::kSpecial},
+    {NPU_OP_YIELD, NPU_OP_YIELD, kAny, Result::kNone, kUsesImm},
+    {NPU_OP_GET, NPU_OP_BITCAST, 0, Result::kSpecial, kUsesImm},  // and arg, cast
+    {NPU_OP_MIN, NPU_OP_MAX, kAny},
+    {NPU_OP_EQ, NPU_OP_GE, kAny, Result::kBool},
+    {NPU_OP_ISNAN, NPU_OP_ISINF, kFloat, Result::kBool},
+    {NPU_OP_SIGNBIT, NPU_OP_SIGNBIT, kNumber, Result::kBool},
+    {NPU_OP_AND, NPU_OP_NOT, kBits},
+    {NPU_OP_SHL, NPU_OP_SHR, kInt},
+    {NPU_OP_WHERE, NPU_OP_WHERE, 0, Result::kSpecial},
+    {NPU_OP_LDEXP, NPU_OP_LDEXP, 0},
+    {NPU_OP_FREXP_E, NPU_OP_FREXP_E, kFloat, Result::kI32},
+    {NPU_OP_PHILOX, NPU_OP_PHILOX, 0, Result::kI64, kUsesImm},
+    {NPU_OP_FLOOR, NPU_OP_COUNT - 1, kFloat},
+    {NPU_OP_SEGMENT, NPU_OP_COUNT - 1, kNumber},
+};
+
 OpInfo make_info(int op) {
-  OpInfo info{kOpText[op], kOpArgs[op], 0, Result::kSame, 0};
-  auto set = [&](uint8_t types, Result result, uint8_t uses = 0) {
-    info.types = types;
-    info.result = result;
-    info.uses = uses;
-  };
-  switch (op) {
-    case NPU_OP_SEGMENT:
-      set(0, Result::kNone, kUsesImm);
-      break;
-    case NPU_OP_CONST:
-    case NPU_OP_PARAM:
-    case NPU_OP_GET:
-    case NPU_OP_ARG:
-    case NPU_OP_CAST:
-    case NPU_OP_BITCAST:
-    case NPU_OP_INDEX:
-    case NPU_OP_SIZE:
-      set(0, Result::kSpecial, kUsesImm);
-      break;
-    case NPU_OP_ACC:
-    case NPU_OP_WHERE:
-      set(0, Result::kSpecial);
-      break;
-    case NPU_OP_LOAD:
-    case NPU_OP_LOAD_AT:
-      set(0, Result::kSpecial, kUsesImm | kUsesMask);
-      break;
-    case NPU_OP_STORE:
-      set(0, Result::kNone, kUsesImm | kUsesMask);
-      break;
-    case NPU_OP_STORE_AT:
-      set(0, Result::kNone, kUsesImm | kUsesMask | kUsesFlags);
-      break;
-    case NPU_OP_CHECK_INDEX:
-      set(kInt, Result::kSame, kUsesMask | kUsesFlags);
-      break;
-    case NPU_OP_FOLD:
-      set(0, Result::kSame, kUsesImm | kUsesMask);
-      break;
-    case NPU_OP_SCAN:
-      set(0, Result::kSame, kUsesImm);
-      break;
-    case NPU_OP_YIELD:
-      set(kAny, Result::kNone, kUsesImm);
-      break;
-    case NPU_OP_MIN:
-    case NPU_OP_MAX:
-      set(kAny, Result::kSame);
-      break;
-    case NPU_OP_EQ:
-    case NPU_OP_NE:
-    case NPU_OP_LT:
-    case NPU_OP_LE:
-    case NPU_OP_GT:
-    case NPU_OP_GE:
-      set(kAny, Result::kBool);
-      break;
-    case NPU_OP_ISNAN:
-    case NPU_OP_ISINF:
-      set(kFloat, Result::kBool);
-      break;
-    case NPU_OP_SIGNBIT:
-      set(kNumber, Result::kBool);
-      break;
-    case NPU_OP_AND:
-    case NPU_OP_OR:
-    case NPU_OP_XOR:
-    case NPU_OP_NOT:
-      set(kBits, Result::kSame);
-      break;
-    case NPU_OP_SHL:
-    case NPU_OP_SHR:
-      set(kInt, Result::kSame);
-      break;
-    case NPU_OP_LDEXP:
-      set(0, Result::kSame);
-      break;
-    case NPU_OP_FREXP_E:
-      set(kFloat, Result::kI32);
-      break;
-    case NPU_OP_PHILOX:
-      set(0, Result::kI64, kUsesImm);
-      break;
-    default:
-      set(op >= NPU_OP_FLOOR ? kFloat : kNumber, Result::kSame);
-  }
-  return info;
+  const Rule* rule = std::find_if(std::begin(kRules), std::end(kRules),
+                                  [&](const Rule& one) { return op >= one.first && op <= one.last; });
+  return {kOpText[op], kOpArgs[op], rule->types, rule->result, rule->uses};
 }
 
 struct OpTable {

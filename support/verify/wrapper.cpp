@@ -1,50 +1,53 @@
-#include "support/verify/wrapper.h"
-
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
 
 #include "support/loading/driver_table.h"
+#include "support/verify/wrapper_calls.h"
 
 namespace npu {
-namespace {
+namespace wrapping {
 
 thread_local std::string last_error = "no error";
+
+const char* error_text() {
+  return last_error.c_str();
+}
 
 npu_status fail(npu_status status, std::string text) {
   last_error = std::move(text);
   return status;
 }
+
 npu_status give(Outcome outcome) {
   return outcome.status == NPU_OK ? NPU_OK : fail(outcome.status, std::move(outcome.text));
 }
 
-std::mutex instances_lock;
-std::vector<npu_instance*> instances;  // open ones
-
-const npu_driver& api(const npu_device& device, size_t side) {
-  return *device.instance->sides[side].api;
-}
-size_t side_count(const npu_device& device) {
-  return device.instance->sides.size();
-}
-Watcher& watcher(const npu_device& device) {
-  return *device.instance->watcher;
-}
-
-// Of a driver that has just failed on this thread.
 Outcome failed(const npu_device& device, size_t side, npu_status status) {
   const char* text = api(device, side).error_text();
   std::string line = text && *text ? text : "the driver gave no reason";
-  if (side_count(device) > 1 && status != NPU_UNSUPPORTED) line = device.instance->sides[side].spec + ": " + line;
+  const auto& sides = device.instance->sides;
+  if (sides.size() > 1 && status != NPU_UNSUPPORTED) line = sides[side].spec + ": " + line;
   return {status, line};
 }
 
-using Guard = std::lock_guard<std::recursive_mutex>;
-
-const char* error_text() {
-  return last_error.c_str();
+npu_status answer(const npu_device& device, size_t side, npu_status status) {
+  return status == NPU_OK ? NPU_OK : give(failed(device, side, status));
 }
+
+Outcome waited(const npu_stream& stream, size_t side, npu_status status) {
+  if (status == NPU_OK) status = api(*stream.device, side).stream_synchronize(stream.inner[side]);
+  return status == NPU_OK ? Outcome{} : failed(*stream.device, side, status);
+}
+
+}  // namespace wrapping
+
+namespace {
+
+using namespace wrapping;
+
+std::mutex instances_lock;
+std::vector<npu_instance*> instances;  // open ones
 
 npu_status open(const char* options, npu_instance** out) {
   auto made = std::make_unique<npu_instance>();
@@ -129,7 +132,7 @@ void program_destroy(npu_program* program) {
 void device_close(npu_device* device) {
   {
     Guard guard(device->lock);
-    if (device->inner.size() == side_count(*device)) watcher(*device).closed(*device);
+    if (device->inner.size() == device->instance->sides.size()) watcher(*device).closed(*device);
     while (!device->made.empty()) program_destroy(*device->made.begin());
     while (!device->events.empty()) event_destroy(*device->events.begin());
     while (!device->streams.empty()) stream_destroy(*device->streams.begin());
@@ -156,7 +159,7 @@ npu_status device_open(npu_instance* instance, uint32_t index, npu_device** out)
     device->inner.push_back(inner);
   }
   if (const npu_status status = stream_create(device, 0, &device->own); status != NPU_OK) {
-    const std::string text = last_error;
+    const std::string text = error_text();
     device_close(device);
     return fail(status, text);
   }
@@ -194,141 +197,6 @@ npu_status every_side(npu_device* device) {
     if (status != NPU_OK && first.status == NPU_OK) first = failed(*device, side, status);
   }
   return give(first);
-}
-
-npu_status memory_info(npu_device* device, uint64_t* free_bytes, uint64_t* total_bytes) {
-  Guard guard(device->lock);
-  *free_bytes = *total_bytes = UINT64_MAX;
-  for (size_t side = 0; side < device->inner.size(); ++side) {
-    uint64_t free_one = 0, total_one = 0;
-    const npu_status status = api(*device, side).memory_info(device->inner[side], &free_one, &total_one);
-    if (status != NPU_OK) return give(failed(*device, side, status));
-    *free_bytes = std::min(*free_bytes, free_one);
-    *total_bytes = std::min(*total_bytes, total_one);
-  }
-  return NPU_OK;
-}
-
-// Fresh memory is undefined; here it is zero on every side from its first use, so that all sides stay equal byte for
-// byte.
-Outcome prepare(npu_device& device, npu_addr addr, uint64_t size) {
-  static const std::vector<std::byte> zeros(1 << 18);
-  for (const Extent& part : device.mirror.fresh(addr, size)) {
-    for (size_t side = 0; side < device.inner.size(); ++side) {
-      const npu_driver& driver = api(device, side);
-      const npu_addr begin = device.mirror.on(side, part.addr);
-      npu_status status = NPU_OK;
-      for (uint64_t at = 0; at < part.size && status == NPU_OK; at += zeros.size())
-        status = driver.copy_to_device(device.own->inner[side], begin + at, zeros.data(),
-                                       std::min<uint64_t>(zeros.size(), part.size - at), 0);
-      if (status == NPU_OK) status = driver.stream_synchronize(device.own->inner[side]);
-      if (status != NPU_OK) return failed(device, side, status);
-    }
-  }
-  return {};
-}
-
-npu_status memory_alloc(npu_device* device, uint64_t size, npu_addr* out) {
-  Guard guard(device->lock);
-  std::vector<npu_addr> addr;
-  Outcome outcome;
-  for (size_t side = 0; side < device->inner.size() && outcome.status == NPU_OK; ++side) {
-    npu_addr one = 0;
-    const npu_status status = api(*device, side).memory_alloc(device->inner[side], size, &one);
-    if (status != NPU_OK)
-      outcome = failed(*device, side, status);
-    else
-      addr.push_back(one);
-  }
-  if (outcome.status == NPU_OK) {
-    try {
-      device->mirror.add(addr, size);
-    } catch (const std::bad_alloc&) {
-      outcome = {NPU_ERROR_MEMORY, "memory_alloc: expected " + std::to_string(size) +
-                                       " bytes of host memory for the copy that is compared, got none"};
-    }
-  }
-  if (outcome.status != NPU_OK) {
-    for (size_t side = 0; side < addr.size(); ++side) api(*device, side).memory_free(device->inner[side], addr[side]);
-    return give(outcome);
-  }
-  watcher(*device).allocated(*device, addr[0], size);
-  *out = addr[0];
-  return NPU_OK;
-}
-
-npu_status memory_free(npu_device* device, npu_addr addr) {
-  Guard guard(device->lock);
-  std::vector<npu_addr> sides = device->mirror.sides(addr);
-  if (sides.empty()) sides.assign(1, addr);  // side 0 says what is wrong with it
-  Outcome first;
-  for (size_t side = 0; side < sides.size(); ++side) {
-    const npu_status status = api(*device, side).memory_free(device->inner[side], sides[side]);
-    if (status != NPU_OK && first.status == NPU_OK) first = failed(*device, side, status);
-  }
-  if (device->mirror.remove(addr)) watcher(*device).freed(*device, addr);
-  return give(first);
-}
-
-npu_status host_alloc(npu_device* device, uint64_t size, void** out) {
-  const npu_status status = api(*device, 0).host_alloc(device->inner[0], size, out);
-  return status == NPU_OK ? NPU_OK : give(failed(*device, 0, status));
-}
-
-npu_status host_free(npu_device* device, void* ptr) {
-  const npu_status status = api(*device, 0).host_free(device->inner[0], ptr);
-  return status == NPU_OK ? NPU_OK : give(failed(*device, 0, status));
-}
-
-Outcome waited(const npu_stream& stream, size_t side, npu_status status) {
-  if (status == NPU_OK) status = api(*stream.device, side).stream_synchronize(stream.inner[side]);
-  return status == NPU_OK ? Outcome{} : failed(*stream.device, side, status);
-}
-
-npu_status copy_to_device(npu_stream* stream, npu_addr dst, const void* src, uint64_t size, uint32_t flags) {
-  npu_device& device = *stream->device;
-  Guard guard(device.lock);
-  if (const Outcome ready = prepare(device, dst, size); ready.status != NPU_OK) return give(ready);
-  for (size_t side = 0; side < stream->inner.size(); ++side) {
-    const npu_status status =
-        api(device, side).copy_to_device(stream->inner[side], device.mirror.on(side, dst), src, size, side ? 0 : flags);
-    if (const Outcome outcome = waited(*stream, side, status); outcome.status != NPU_OK) return give(outcome);
-  }
-  if (size == 0) return NPU_OK;
-  if (std::byte* bytes = device.mirror.find(dst, size)) {
-    std::memcpy(bytes, src, size);
-    watcher(device).wrote(device, dst, src, size);
-  }
-  return NPU_OK;
-}
-
-npu_status copy_to_host(npu_stream* stream, void* dst, npu_addr src, uint64_t size, uint32_t flags) {
-  npu_device& device = *stream->device;
-  Guard guard(device.lock);
-  if (const Outcome ready = prepare(device, src, size); ready.status != NPU_OK) return give(ready);
-  const npu_status status = api(device, 0).copy_to_host(stream->inner[0], dst, src, size, flags);
-  if (const Outcome outcome = waited(*stream, 0, status); outcome.status != NPU_OK) return give(outcome);
-  return size ? give(watcher(device).was_read(device, src, static_cast<const std::byte*>(dst), size)) : NPU_OK;
-}
-
-npu_status copy_on_device(npu_stream* stream, npu_addr dst, npu_addr src, uint64_t size) {
-  npu_device& device = *stream->device;
-  Guard guard(device.lock);
-  if (const Outcome ready = prepare(device, dst, size); ready.status != NPU_OK) return give(ready);
-  if (const Outcome ready = prepare(device, src, size); ready.status != NPU_OK) return give(ready);
-  for (size_t side = 0; side < stream->inner.size(); ++side) {
-    const npu_status status =
-        api(device, side)
-            .copy_on_device(stream->inner[side], device.mirror.on(side, dst), device.mirror.on(side, src), size);
-    if (const Outcome outcome = waited(*stream, side, status); outcome.status != NPU_OK) return give(outcome);
-  }
-  if (size == 0) return NPU_OK;
-  std::byte *to = device.mirror.find(dst, size), *from = device.mirror.find(src, size);
-  if (to && from) {
-    std::memmove(to, from, size);
-    watcher(device).copied(device, dst, src, size);
-  }
-  return NPU_OK;
 }
 
 npu_status stream_query(npu_stream*) {
@@ -369,7 +237,7 @@ npu_status event_query(npu_event*) {
 npu_status event_elapsed(npu_event* start, npu_event* end, double* out) {
   Guard guard(start->device->lock);
   const npu_status status = api(*start->device, 0).event_elapsed(start->inner, end->inner, out);
-  return status == NPU_OK ? NPU_OK : give(failed(*start->device, 0, status));
+  return answer(*start->device, 0, status);
 }
 
 npu_status program_create(npu_device* device, const npu_program_desc* desc, npu_program** out) {
@@ -401,7 +269,7 @@ npu_status supports(npu_device* device, const npu_command* command) {
   npu_command inner = *command;
   if (command->program) inner.program = command->program->inner[0];
   const npu_status status = api(*device, 0).supports(device->inner[0], &inner);
-  return status == NPU_OK ? NPU_OK : give(failed(*device, 0, status));
+  return answer(*device, 0, status);
 }
 
 npu_status choices(npu_device* device, const npu_command* command, npu_choice* out, uint32_t capacity,
@@ -413,7 +281,7 @@ npu_status choices(npu_device* device, const npu_command* command, npu_choice* o
   npu_command inner = *command;
   if (command->program) inner.program = command->program->inner[0];
   const npu_status status = inner_choices(device->inner[0], &inner, out, capacity, count);
-  return status == NPU_OK ? NPU_OK : give(failed(*device, 0, status));
+  return answer(*device, 0, status);
 }
 
 npu_status submit(npu_stream* stream, const npu_command* command) {

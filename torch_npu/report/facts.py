@@ -19,7 +19,7 @@ LINES = 4  # per op
 
 
 def gather(profile: Profile, title: str, steps: int = 1) -> dict:
-    """Everything that a report says of a recording."""
+    """Everything that a report says of a profile."""
     index = profile.device.index
     properties = torch_npu.npu.get_device_properties(index)
     peak = peaks.find(index, profile.simulated, profile.commands)

@@ -34,193 +34,112 @@ using at::Tensor;
 // -- programs --
 
 TypedProgram k_scale(R"(
-program attention_scale(out, q; scale)
+formula attention_scale(out, q; scale)
 each:
-  %q = load q : $t
-  %s = param scale : $t
-  %r = mul %q, %s
-  store out, %r
+  out = q * scale
 )");
 
-// A row in which nothing may be seen has the maximum -inf; with the lowest number instead its exponentials are 0.
-const char* const kSoftmaxHead = R"(
-program attention_softmax(tile, max, sum; lowest$dropout)
-each:
-  %s = load tile : $t
-  %high = fold max %s
-row:
-  %lowest = param lowest : $t
-  %max = max %high, %lowest
-  store max, %max
-each:
-  %t = load tile : $t
-  %d = sub %t, %max
-  %e = exp %d
-  %sum = fold sum %e
-)";
-
 TypedProgram k_row_ends(R"(
-program attention_rows(max, sum, logsumexp, factor; keep)
+formula attention_rows(max, sum, logsumexp, factor; keep)
 each:
-  %max = load max : $t
-  %sum = load sum : $t
-  %zero = const 0 : $t
-  %none = eq %sum, %zero
-  %log = log %sum
-  %l = add %max, %log
-  %inf = const inf : $t
-  %lse = where %none, %inf, %l
-  store logsumexp, %lse
-  %keep = param keep : $t
-  %r = div %keep, %sum
-  %f = where %none, %zero, %r
-  store factor, %f
+  %none = sum == 0
+  logsumexp = where(%none, inf, max + log(sum))
+  factor = where(%none, 0, keep / sum)
 )");
 
 TypedProgram k_times_row(R"(
-program attention_out(p, v, out, factor)
+formula attention_out(p, v, out, factor)
 each:
-  %a = acc : $t
-  %f = load factor : $t
-  %r = mul %a, %f
-  store out, %r
+  out = acc * factor
 )");
 
 TypedProgram k_times(R"(
-program attention_times(a, b, out; scale)
+formula attention_times(a, b, out; scale)
 each:
-  %a = acc : $t
-  %s = param scale : $t
-  %r = mul %a, %s
-  store out, %r
+  out = acc * scale
 )");
 
 TypedProgram k_add_to(R"(
-program attention_add(a, b, out)
+formula attention_add(a, b, out)
 each:
-  %a = acc : $t
-  %o = load out : $t
-  %r = add %o, %a
-  store out, %r
+  out = out + acc
 )");
 
 TypedProgram k_score_grad(R"(
-program attention_score_grad(grad, v, p, ds, delta)
+formula attention_score_grad(grad, v, p, ds, delta)
 each:
-  %a = acc : $t
-  %d = load delta : $t
-  %x = sub %a, %d
-  %p = load p : $t
-  %r = mul %p, %x
-  store ds, %r
+  ds = p * (acc - delta)
 )");
 
 TypedProgram k_delta(R"(
-program attention_delta(delta, grad, out)
+formula attention_delta(delta, grad, out)
 each:
-  %g = load grad : $t
-  %o = load out : $t
-  %p = mul %g, %o
-  %s = fold sum %p
+  %s = fold(sum, grad * out)
 row:
-  store delta, %s
+  delta = %s
 )");
 
 // %keep: is this score kept? A function of seed, offset and the score's place among all scores, not in the tile.
 // Dimensions: batch, group, repeat, row, column.
-std::string keep_lines() {
-  return R"(
-  %g = index 0
-  %h = index 1
-  %n = index 2
-  %i = index 3
-  %j = index 4
-  %batch_step = param batch_step : i64
-  %group_step = param group_step : i64
-  %head_step = param head_step : i64
-  %row_step = param row_step : i64
-  %first = param first : i64
-  %b0 = fma %g, %batch_step, %first
-  %b1 = fma %h, %group_step, %b0
-  %b2 = fma %n, %head_step, %b1
-  %b3 = fma %i, %row_step, %b2
-  %place = add %b3, %j
-  %seed = param seed : i64
-  %offset = param offset : i64
-  %word = philox %seed, %offset, %place, 0
-  %threshold = param threshold : i64
-  %keep = ge %word, %threshold
+constexpr const char* kKeep = R"(
+  %head = fma(index(1), group_step, fma(index(0), batch_step, first))
+  %place = fma(index(3), row_step, fma(index(2), head_step, %head)) + index(4)
+  %keep = philox(seed, offset, %place, 0) >= threshold
 )";
-}
-
-const char* const kDropoutParams = "seed, offset, threshold, first, batch_step, group_step, head_step, row_step";
+constexpr const char* kDropoutParams =
+    "seed: i64, offset: i64, threshold: i64, first: i64, batch_step: i64, group_step: i64, head_step: i64, row_step: "
+    "i64";
 
 // What happens to a score behind its product, in this order.
 enum Addends : int { kBias = 1, kHidden = 2, kPadding = 4, kBand = 8, kPrefix = 16, kProbability = 32 };
 
 // The epilogue: operands behind the tile in the order of Addends, logsumexp first for a probability.
 std::string score_text(int what) {
-  std::string operands, lines = "  %s = acc : $t\n", last = "%s";
-  const auto step = [&](const std::string& name, const std::string& text) {
-    lines += replace_all(text, "$s", last);
-    last = name;
+  std::string operands, score = "acc";
+  const auto step = [&](const std::string& names, const std::string& formula) {
+    operands += names;
+    score = replace_all(formula, "$s", score);
   };
   if (what & kProbability) operands += ", logsumexp";
-  if (what & kBias) {
-    operands += ", bias";
-    step("%biased", "  %bias = load bias : $t\n  %biased = add $s, %bias\n");
-  }
-  for (const auto& [flag, name] : {std::pair(kHidden, "hidden"), std::pair(kPadding, "padding")}) {
-    if (!(what & flag)) continue;
-    operands += std::string(", ") + name;
-    step(std::string("%left_") + name,
-         replace_all("  %@ = load @ : bool\n  %none_@ = const -inf : $t\n  %left_@ = where %@, %none_@, $s\n", "@",
-                     name));
-  }
+  if (what & kBias) step(", bias", "($s + bias)");
+  if (what & kHidden) step(", hidden: bool", "where(hidden, -inf, $s)");
+  if (what & kPadding) step(", padding: bool", "where(padding, -inf, $s)");
   if (what & kPrefix) {
-    operands += ", band, prefix";
-    step("%seen",
-         "  %band = load band : $t\n  %prefix = load prefix : $t\n  %either = max %band, %prefix\n"
-         "  %seen = add $s, %either\n");
+    step(", band, prefix", "($s + max(band, prefix))");
   } else if (what & kBand) {
-    operands += ", band";
-    step("%seen", "  %band = load band : $t\n  %seen = add $s, %band\n");
+    step(", band", "($s + band)");
   }
-  if (what & kProbability) {
-    step("%p", "  %l = load logsumexp : $t\n  %d = sub $s, %l\n  %p = exp %d\n");
-  }
-  return "program attention_scores(q, k, tile" + operands + ")\neach:\n" + lines + "  store tile, " + last + "\n";
+  if (what & kProbability) step("", "exp($s - logsumexp)");
+  return "formula attention_scores(q, k, tile" + operands + ")\neach:\n  tile = " + score + "\n";
 }
 
 ProgramFamily score_family, softmax_family, score_grad_dropout_family;
 
-DeviceProgram& softmax_kernel(npu_dtype compute, bool dropout) {
+// A row in which nothing may be seen has the maximum -inf; with the lowest number instead its exponentials are 0.
+DeviceProgram& softmax_program(npu_dtype compute, bool dropout) {
   return softmax_family.get(dropout, compute, [&] {
-    std::string text = replace_all(kSoftmaxHead, "$dropout", dropout ? std::string(", ") + kDropoutParams : "");
-    text += dropout ? keep_lines() + "  %zero = const 0 : $t\n  %left = where %keep, %e, %zero\n  store tile, %left\n"
-                    : std::string("  store tile, %e\n");
-    return text + "row:\n  store sum, %sum\n";
+    return std::string("formula attention_softmax(tile, max, sum; lowest") + (dropout ? ", " : "") +
+           (dropout ? kDropoutParams : "") + R"()
+each:
+  %high = fold(max, tile)
+row:
+  %max = max(%high, lowest)
+  max = %max
+each:
+  %e = exp(tile - %max)
+  %sum = fold(sum, %e)
+)" + (dropout ? kKeep : "") +
+           (dropout ? "  tile = where(%keep, %e, 0)\n" : "  tile = %e\n") + "row:\n  sum = %sum\n";
   });
 }
 
 // With dropout p becomes what was multiplied with v, and the gradient of p that of what was kept.
-DeviceProgram& score_grad_dropout_kernel(npu_dtype compute) {
+DeviceProgram& score_grad_dropout_program(npu_dtype compute) {
   return score_grad_dropout_family.get(0, compute, [] {
-    return std::string("program attention_score_grad(grad, v, p, ds, delta; factor, ") + kDropoutParams + ")\neach:\n" +
-           keep_lines() + R"(
-  %zero = const 0 : $t
-  %factor = param factor : $t
-  %a = acc : $t
-  %af = mul %a, %factor
-  %ad = where %keep, %af, %zero
-  %d = load delta : $t
-  %x = sub %ad, %d
-  %p = load p : $t
-  %r = mul %p, %x
-  store ds, %r
-  %pf = mul %p, %factor
-  %pd = where %keep, %pf, %zero
-  store p, %pd
+    return std::string("formula attention_score_grad(grad, v, p, ds, delta; factor, ") + kDropoutParams + ")\neach:\n" +
+           kKeep + R"(
+  ds = p * (where(%keep, acc * factor, 0) - delta)
+  p = where(%keep, p * factor, 0)
 )";
   });
 }
@@ -360,7 +279,7 @@ Result forward(const char* label, const Tensor& query, const Tensor& key, const 
     Step softmax(NPU_REDUCE, label, tile, tile.rows, tile.columns);
     softmax.with_tile(tile).with_row(max).with_row(sum).number(lowest);
     if (options.dropout > 0) call.dropout_params(softmax, tile);
-    softmax.run(softmax_kernel(call.compute, options.dropout > 0));
+    softmax.run(softmax_program(call.compute, options.dropout > 0));
 
     Step ends_step(NPU_MAP, label, tile, tile.rows, 1);
     ends_step.with_row(max).with_row(sum).with_row(logsumexp).with_row(factor).number(call.keep_factor());
@@ -436,7 +355,7 @@ Grads backward(const char* label, const Tensor& grad, const Tensor& query, const
     inner.with_tile(tile).with_tile(ds).with_row(delta);
     if (options.dropout > 0) {
       inner.number(call.keep_factor());
-      call.dropout_params(inner, tile).run(score_grad_dropout_kernel(call.compute));
+      call.dropout_params(inner, tile).run(score_grad_dropout_program(call.compute));
     } else {
       inner.run(k_score_grad.of(call.compute));
     }

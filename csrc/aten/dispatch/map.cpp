@@ -11,6 +11,7 @@
 
 #include "csrc/aten/dispatch/command.h"
 #include "csrc/aten/dispatch/complex.h"
+#include "support/program/formula.h"
 
 namespace torch_npu {
 
@@ -206,7 +207,7 @@ void launch(Command& command, const at::TensorIteratorBase& iter, const Dims& di
 }  // namespace
 
 npu::Program parse_for(npu_dtype compute, const std::string& text) {
-  npu::Program program = npu::parse(text);
+  npu::Program program = npu::parse(npu::formula_text(text, npu::dtype_name(compute)));
   if (!is_float(compute) && !npu::validate(program.desc()).empty()) {
     throw Unsupported("dtype");
   }

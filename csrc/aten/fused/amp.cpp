@@ -12,48 +12,23 @@ namespace {
 using at::Tensor;
 
 TypedProgram k_unscale(R"(
-program amp_unscale(grad, inv_scale, found)
+formula amp_unscale(grad, inv_scale, found)
 each:
-  %g = load grad : $t
-  %s = load inv_scale : $t
-  %zero = const 0 : $t
-  %d = sub %g, %g
-  %bad = ne %d, %zero
-  %any = fold or %bad
-  %r = mul %g, %s
-  store grad, %r
+  %any = fold(or, grad - grad != 0)
+  grad = grad * inv_scale
 row:
-  %one = const 1 : $t
-  store found, %one, mask %any
+  found = 1, mask %any
 )");
 
 DeviceProgram k_update_scale(R"(
-program amp_update_scale(scale, tracker, found; growth, backoff, interval)
+formula amp_update_scale(scale, tracker: i64, found; growth, backoff, interval: i64): f64
 each:
-  %scale = load scale : f64
-  %found = load found : f64
-  %zero = const 0 : f64
-  %bad = ne %found, %zero
-  %backoff = param backoff : f64
-  %smaller = mul %scale, %backoff
-  %growth = param growth : f64
-  %product = mul %scale, %growth
-  %larger = cast %product via f32 : f64
-  %tracker = load tracker : i64
-  %one = const 1 : i64
-  %steps = add %tracker, %one
-  %interval = param interval : i64
-  %due = eq %steps, %interval
-  %inf = const inf : f64
-  %finite = lt %larger, %inf
-  %grows = and %due, %finite
-  %grown = where %grows, %larger, %scale
-  %new = where %bad, %smaller, %grown
-  store scale, %new
-  %none = const 0 : i64
-  %again = or %bad, %due
-  %count = where %again, %none, %steps
-  store tracker, %count
+  %larger = via(scale * growth, f32)
+  %steps = tracker + 1
+  %bad = found != 0
+  %due = %steps == interval
+  scale = where(%bad, scale * backoff, where(%due and %larger < inf, %larger, scale))
+  tracker = where(%bad or %due, 0, %steps)
 )");
 
 void check_number(const Tensor& tensor, at::ScalarType type, const char* name, const char* kind) {

@@ -21,32 +21,21 @@ using Pair = std::tuple<Tensor, Tensor>;
 enum : int { kInput, kWeight, kBias, kA, kB, kScaling, kAdapted };
 
 TypedProgram k_times(R"(
-program lora_times(a, b, out; scaling)
+formula lora_times(a, b, out; scaling)
 each:
-  %a = acc : $t
-  %s = param scaling : $t
-  %r = mul %a, %s
-  store out, %r
+  out = acc * scaling
 )");
 
 TypedProgram k_plus_row(R"(
-program lora_bias(a, b, out, bias)
+formula lora_bias(a, b, out, bias)
 each:
-  %a = acc : $t
-  %b = load bias : $t
-  %r = add %a, %b
-  store out, %r
+  out = acc + bias
 )");
 
 TypedProgram k_add_to(R"(
-program lora_add(a, b, out; scaling)
+formula lora_add(a, b, out; scaling)
 each:
-  %a = acc : $t
-  %s = param scaling : $t
-  %m = mul %a, %s
-  %o = load out : $t
-  %r = add %o, %m
-  store out, %r
+  out = out + acc * scaling
 )");
 
 // `adapted` is what the adapter sees of x: x behind a dropout, or x itself where it is left out.

@@ -19,26 +19,17 @@ using at::Tensor;
 
 // Of r1, values at the first and the second member of a pair, and of r2.
 TypedProgram k_rotary_weights(R"(
-program rotary_weight_grad(r1x, r1y, r2x, r2y, gx, gy, x, y)
+formula rotary_weight_grad(r1x, r1y, r2x, r2y, gx, gy, x, y)
 each:
-  %gx = load gx : $t
-  %gy = load gy : $t
-  %x = load x : $t
-  %y = load y : $t
-  %a = mul %gx, %x
-  %b = mul %gy, %y
-  %c = mul %gx, %y
-  %d = mul %gy, %x
-  %n = neg %c
-  %fa = fold sum %a
-  %fb = fold sum %b
-  %fc = fold sum %n
-  %fd = fold sum %d
+  %fa = fold(sum, gx * x)
+  %fb = fold(sum, gy * y)
+  %fc = fold(sum, -(gx * y))
+  %fd = fold(sum, gy * x)
 row:
-  store r1x, %fa
-  store r1y, %fb
-  store r2x, %fc
-  store r2y, %fd
+  r1x = %fa
+  r1y = %fb
+  r2x = %fc
+  r2y = %fd
 )");
 
 // True for interleave.

@@ -45,16 +45,12 @@ struct Options {
   // The end of a store: nothing changes where a gradient was found infinite.
   std::string kept() const { return found.given ? ", mask %sound\n" : "\n"; }
 
-  // Leaves the gradient in %g and the parameter in %p. Operands: param, grad, ..., with scale and found among them.
+  // Leaves the gradient in %g. Operands: param, grad, ..., with scale and found among them.
   std::string head() const {
-    std::string text = "each:\n  %p = load param : $t\n";
-    if (found.given) text += "  %found = load found : $t\n  %one_ = const 1 : $t\n  %sound = ne %found, %one_\n";
-    text += std::string("  ") + (scale.given ? "%raw" : maximize ? "%plain" : "%g") + " = load grad : $t\n";
-    if (scale.given) {
-      text += std::string("  %scale = load scale : $t\n  ") + (maximize ? "%plain" : "%g") + " = div %raw, %scale\n";
-      text += std::string("  store grad, ") + (maximize ? "%plain" : "%g") + kept();
-    }
-    if (maximize) text += "  %g = neg %plain\n";
+    std::string text = "each:\n";
+    if (found.given) text += "  %sound = found != 1\n";
+    text += scale.given ? "  %g = grad / scale\n  grad = %g" + kept() : "  %g = grad\n";
+    if (maximize) text += "  %g = -%g\n";
     return text;
   }
 };
@@ -67,7 +63,7 @@ void check_sizes(const Options& options, TensorList params, std::initializer_lis
 }
 
 // Rates that all elements share are computed in f64; a device without f64 computes them in the type of the parameter.
-// `run` gets the type, as program text has it, and what it adds to a kernel's key.
+// `run` gets the type, as program text has it, and what it adds to a program's key.
 template <class Run>
 void with_rates(Run run) {
   try {
@@ -93,70 +89,20 @@ struct Adam {
   // 1 - beta^step is -expm1(step log(beta)), which loses nothing in f32 either.
   std::string text(const char* rates) const {
     std::string text =
-        "program adam(param, grad, exp_avg, exp_avg_sq, max_sq, step, lr, scale, found; log_beta1, log_beta2, beta2, "
-        "weight_decay, eps, to_grad, of_square)\n" +
+        "formula adam(param, grad, exp_avg, exp_avg_sq, max_sq, step: $r, lr: $r, scale, found; log_beta1: $r, "
+        "log_beta2: $r, beta2, weight_decay: $w, eps, to_grad, of_square)\n" +
         options.head() + R"(
-  %step = load step : $r
-  %lr = load lr : $r
-  %log1 = param log_beta1 : $r
-  %n1 = mul %step, %log1
-  %e1 = expm1 %n1
-  %c1 = neg %e1
-  %rate = div %lr, %c1
-  %size = cast %rate : $t
-  %log2 = param log_beta2 : $r
-  %n2 = mul %step, %log2
-  %e2 = expm1 %n2
-  %c2 = neg %e2
-  %c2r = sqrt %c2
-  %c2i = reciprocal %c2r
-  %by_root = cast %c2i : $t
+  %size = number(lr / -expm1(step * log_beta1))
+  %by_root = number(reciprocal(sqrt(-expm1(step * log_beta2))))
 )";
-    if (options.decay && decoupled) {
-      text += R"(
-  %wd = param weight_decay : $r
-  %lw = mul %lr, %wd
-  %one = const 1 : $r
-  %rest = sub %one, %lw
-  %left = cast %rest : $t
-  %p1 = mul %p, %left
-)";
-    } else if (options.decay) {
-      text += R"(
-  %wd = param weight_decay : $t
-  %pw = mul %p, %wd
-  %g1 = add %g, %pw
-)";
-    }
-    const std::string p = options.decay && decoupled ? "%p1" : "%p", g = options.decay && !decoupled ? "%g1" : "%g";
-    text += replace_all(replace_all(R"(
-  %m = load exp_avg : $t
-  %d = sub $g, %m
-  %w = param to_grad : $t
-  %m1 = fma %w, %d, $near
-  store exp_avg, %m1$end
-  %v = load exp_avg_sq : $t
-  %beta = param beta2 : $t
-  %v0 = mul %v, %beta
-  %w2 = param of_square : $t
-  %g2 = mul %w2, $g
-  %g3 = mul %g2, $g
-  %v1 = add %v0, %g3
-  store exp_avg_sq, %v1$end
-)",
-                                    "$near", near() ? "%m" : "$g"),
-                        "$g", g);
-    if (amsgrad) text += "  %x = load max_sq : $t\n  %x1 = max %x, %v1\n  store max_sq, %x1$end\n";
-    text += std::string("  %r = sqrt ") + (amsgrad ? "%x1" : "%v1") + R"(
-  %rc = mul %r, %by_root
-  %eps = param eps : $t
-  %denominator = add %rc, %eps
-  %sm = mul %size, %m1
-  %change = div %sm, %denominator
-  %new = sub )" +
-            p + ", %change\n  store param, %new$end";
-    text = replace_all(text, "$end", replace_all(options.kept(), "\n", "")) + "\n";
-    return replace_all(text, "$r", rates);
+    text += options.decay && decoupled ? "  %p = param * number(1 - lr * weight_decay)\n" : "  %p = param\n";
+    if (options.decay && !decoupled) text += "  %g = %g + param * weight_decay\n";
+    const std::string end = options.kept();
+    text += std::string("  %m = fma(to_grad, %g - exp_avg, ") + (near() ? "exp_avg" : "%g") + ")\n  exp_avg = %m" +
+            end + "  %v = exp_avg_sq * beta2 + of_square * %g * %g\n  exp_avg_sq = %v" + end;
+    if (amsgrad) text += "  %v = max(max_sq, %v)\n  max_sq = %v" + end;
+    text += "  param = %p - %size * %m / (sqrt(%v) * %by_root + eps)" + end;
+    return replace_all(replace_all(text, "$w", decoupled ? rates : "$t"), "$r", rates);
   }
 
   void run(TensorList params, TensorList grads, TensorList averages, TensorList squares, TensorList maxima,
@@ -207,26 +153,15 @@ void sgd(TensorList params, TensorList grads, TensorList buffers, double weight_
               moving ? "one momentum buffer per parameter" : "no momentum buffers without momentum", ", got ",
               buffers.size());
   const auto text = [&] {
-    std::string text = "program sgd(param, grad, buffer, lr, scale, found; weight_decay, momentum, of_grad)\n";
-    text += options.head() + "  %lr = load lr : $t\n";
-    std::string g = "%g";
-    if (options.decay) {
-      text += "  %wd = param weight_decay : $t\n  %g1 = fma %p, %wd, %g\n";
-      g = "%g1";
-    }
+    std::string text = "formula sgd(param, grad, buffer, lr, scale, found; weight_decay, momentum, of_grad)\n";
+    text += options.head();
+    if (options.decay) text += "  %g = fma(param, weight_decay, %g)\n";
     if (moving) {
-      text += "  %momentum = param momentum : $t\n";
-      std::string b = g;
-      if (!first) {
-        text += "  %b = load buffer : $t\n  %b0 = mul %b, %momentum\n  %w = param of_grad : $t\n  %b1 = fma %w, " + g +
-                ", %b0\n";
-        b = "%b1";
-      }
-      text += "  store buffer, " + b + options.kept();
-      if (nesterov) text += "  %g2 = fma " + b + ", %momentum, " + g + "\n";
-      g = nesterov ? "%g2" : b;
+      text += first ? "  %b = %g\n" : "  %b = fma(of_grad, %g, buffer * momentum)\n";
+      text += "  buffer = %b" + options.kept();
+      text += nesterov ? "  %g = fma(%b, momentum, %g)\n" : "  %g = %b\n";
     }
-    return text + "  %change = mul " + g + ", %lr\n  %new = sub %p, %change\n  store param, %new" + options.kept();
+    return text + "  param = param - %g * lr" + options.kept();
   };
   const int64_t key = options.key() + 16 * moving + 32 * first + 64 * nesterov;
   const Shared rate(lr);
@@ -251,34 +186,13 @@ void adagrad(TensorList params, TensorList grads, TensorList sums, TensorList st
   const Options options{"aten::_fused_adagrad_", weight_decay != 0, maximize, grad_scale, found_inf};
   check_sizes(options, params, {grads, sums, steps});
   const auto text = [&](const char* rates) {
-    std::string text = "program adagrad(param, grad, sum, step, lr, scale, found; lr_decay, weight_decay, eps)\n";
-    text += options.head() + R"(
-  %one = const 1 : $r
-  %step = load step : $r
-  %before = sub %step, %one
-  %decay = param lr_decay : $r
-  %slower = mul %before, %decay
-  %by = add %one, %slower
-  %lr = load lr : $r
-  %exact = div %lr, %by
-  %rate = cast %exact : $t
-)";
-    if (options.decay) text += "  %wd = param weight_decay : $t\n  %pw = mul %p, %wd\n  %g1 = add %g, %pw\n";
-    text += R"(
-  %s = load sum : $t
-  %gg = mul $g, $g
-  %s1 = add %s, %gg
-  store sum, %s1$end
-  %r = sqrt %s1
-  %eps = param eps : $t
-  %denominator = add %r, %eps
-  %rg = mul %rate, $g
-  %change = div %rg, %denominator
-  %new = sub %p, %change
-  store param, %new$end
-)";
-    text = replace_all(text, "$g", options.decay ? "%g1" : "%g");
-    return replace_all(replace_all(text, "$end", replace_all(options.kept(), "\n", "")), "$r", rates);
+    std::string text =
+        "formula adagrad(param, grad, sum, step: $r, lr: $r, scale, found; lr_decay: $r, weight_decay, eps)\n" +
+        options.head() + "  %rate = number(lr / (1 + (step - 1) * lr_decay))\n";
+    if (options.decay) text += "  %g = %g + param * weight_decay\n";
+    text += "  %s = sum + %g * %g\n  sum = %s" + options.kept() + "  param = param - %rate * %g / (sqrt(%s) + eps)" +
+            options.kept();
+    return replace_all(text, "$r", rates);
   };
   const Shared rate(lr);
   for (size_t i = 0; i < params.size(); ++i) {

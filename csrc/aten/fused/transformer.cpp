@@ -24,54 +24,23 @@ using at::Tensor;
 
 // A mask is true where an element takes no part; a row without any is NaN.
 TypedProgram k_masked_softmax(R"(
-program masked_softmax(out, x, mask)
+formula masked_softmax(out, x, mask: bool)
 each:
-  %x0 = load x : $t
-  %m0 = load mask : bool
-  %k0 = not %m0
-  %max = fold max %x0, mask %k0
+  %max = fold(max, x, mask not mask)
 each:
-  %x1 = load x : $t
-  %d1 = sub %x1, %max
-  %e1 = exp %d1
-  %m1 = load mask : bool
-  %k1 = not %m1
-  %sum = fold sum %e1, mask %k1
+  %sum = fold(sum, exp(x - %max), mask not mask)
 row:
-  %zero = const 0 : $t
-  %nan = const nan : $t
-  %r = reciprocal %sum
-  %none = eq %sum, %zero
-  %f = where %none, %nan, %r
+  %f = where(%sum == 0, nan, reciprocal(%sum))
 each:
-  %x2 = load x : $t
-  %d2 = sub %x2, %max
-  %e2 = exp %d2
-  %m2 = load mask : bool
-  %z = const 0 : $t
-  %p = where %m2, %z, %e2
-  %y = mul %p, %f
-  store out, %y
+  out = where(mask, 0, exp(x - %max)) * %f
 )");
 
 TypedProgram k_masked_softmax_backward(R"(
-program masked_softmax_backward(out, grad, y, mask)
+formula masked_softmax_backward(out, grad, y, mask: bool)
 each:
-  %g0 = load grad : $t
-  %y0 = load y : $t
-  %p0 = mul %g0, %y0
-  %m0 = load mask : bool
-  %k0 = not %m0
-  %sum = fold sum %p0, mask %k0
+  %sum = fold(sum, grad * y, mask not mask)
 each:
-  %g1 = load grad : $t
-  %y1 = load y : $t
-  %d = sub %g1, %sum
-  %r = mul %y1, %d
-  %m1 = load mask : bool
-  %z = const 0 : $t
-  %s = where %m1, %z, %r
-  store out, %s
+  out = where(mask, 0, y * (grad - %sum))
 )");
 
 Tensor masked_softmax(const Tensor& input, const Tensor& mask, std::optional<int64_t> dim,

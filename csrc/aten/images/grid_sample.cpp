@@ -37,234 +37,116 @@ struct Sampling {
   }
 };
 
-// What padding needs to know of dimension {d}.
+// %end, and %span, what a position is reflected in; -0.5 or 0 is the lowest one.
 std::string padding_constants(const Sampling& how) {
   if (how.padding == GridSamplerPadding::Zeros) {
     return "";
   }
-  std::string text = "  %end{d} = sub %sf{d}, %one{d}\n";
+  std::string text = "  %end = %size - 1\n";
   if (how.padding == GridSamplerPadding::Reflection) {
-    text += replace_all(replace_all(R"(
-  %low{d} = const {low} : $t
-  %cut{d} = const {cut} : $t
-  %span{d} = sub %sf{d}, %cut{d}
-  %flat{d} = eq %span{d}, %zero{d}
-  %by{d} = where %flat{d}, %one{d}, %span{d}
-)",
-                                    "{low}", how.align ? "0" : "-0.5"),
-                        "{cut}", how.align ? "1" : "0");
+    text += std::string("  %span = %size - ") + (how.align ? "1" : "0") + "\n  %by = where(%span == 0, 1, %span)\n";
   }
   return text;
 }
 
-// %to: %from folded back into the input. With slopes, %m{d} is the derivative by the grid's coordinate: reflections
-// turn its sign, clamping makes it zero.
+// `to`: `from` folded back into the input. With slopes, %m{d} is the derivative by the grid's coordinate, %mu before:
+// reflections turn its sign, clamping makes it zero.
 std::string padding_lines(const Sampling& how, const std::string& from, const std::string& to, bool slopes) {
-  std::string text, source = "%{f}", slope = "%mu{d}";
-  if (how.padding == GridSamplerPadding::Reflection) {
-    text += R"(
-  %{r}i = sub %{f}, %low{d}
-  %{r}abs = abs %{r}i
-  %{r}extra = fmod %{r}abs, %by{d}
-  %{r}q = div %{r}abs, %by{d}
-  %{r}flips = floor %{r}q
-  %{r}odd0 = fmod %{r}flips, %two{d}
-  %{r}odd = eq %{r}odd0, %one{d}
-  %{r}back = sub %by{d}, %{r}extra
-  %{r}e = where %{r}odd, %{r}back, %{r}extra
-  %{r}in = add %{r}e, %low{d}
-  %{r}ref = where %flat{d}, %zero{d}, %{r}in
-)";
-    if (slopes) {
-      text += R"(
-  %{r}neg = lt %{r}i, %zero{d}
-  %{r}flip = xor %{r}neg, %{r}odd
-  %{r}turn = neg %mu{d}
-  %{r}m = where %{r}flip, %{r}turn, %mu{d}
-)";
-    }
-    source = "%{r}ref";
-    slope = "%{r}m";
-  }
+  std::string text = "  %p = " + from + "\n";
   if (how.padding == GridSamplerPadding::Zeros) {
-    text += "  %{r} = add %{f}, %zero{d}\n";
-    if (slopes) text += "  %m{d} = add %mu{d}, %zero{d}\n";
-  } else {
-    text += "  %{r}c = max {s}, %zero{d}\n  %{r} = min %{r}c, %end{d}\n";
-    if (slopes) {
-      text += R"(
-  %{r}g0 = gt {s}, %zero{d}
-  %{r}g1 = lt {s}, %end{d}
-  %{r}g = and %{r}g0, %{r}g1
-  %m{d} = where %{r}g, {m}, %zero{d}
-)";
-    }
+    return text + "  " + to + " = %p + 0\n" + (slopes ? "  %m{d} = %mu + 0\n" : "");
   }
-  text = replace_all(replace_all(text, "{s}", source), "{m}", slope);
-  return replace_all(replace_all(text, "{f}", from), "{r}", to);
+  if (how.padding == GridSamplerPadding::Reflection) {
+    text += replace_all(R"(
+  %i = %p - LOW
+  %extra = fmod(abs(%i), %by)
+  %odd = fmod(floor(abs(%i) / %by), 2) == 1
+  %p = where(%span == 0, 0, where(%odd, %by - %extra, %extra) + LOW)
+)",
+                        "LOW", how.align ? "0" : "-0.5");
+    if (slopes) text += "  %mu = where(xor(%i < 0, %odd), -%mu, %mu)\n";
+  }
+  if (slopes) text += "  %m{d} = where(%p > 0 and %p < %end, %mu, 0)\n";
+  return text + "  " + to + " = min(max(%p, 0), %end)\n";
 }
 
-// Weights of cubic convolution (A = -0.75) for the distance %t{d}, and their derivatives.
+// Weights of cubic convolution (A = -0.75) for the distance %t, and their derivatives: those of
+// A x^3 - 5A x^2 + 8A x - 4A and of (A + 2) x^3 - (A + 3) x^2 + 1.
 const char* const kCubic = R"(
-  %t1{d} = add %t{d}, %one{d}
-  %t2{d} = sub %one{d}, %t{d}
-  %t3{d} = add %t2{d}, %one{d}
-  %A{d} = const -0.75 : $t
-  %A5{d} = const -3.75 : $t
-  %A8{d} = const -6 : $t
-  %A4{d} = const -3 : $t
-  %B2{d} = const 1.25 : $t
-  %B3{d} = const 2.25 : $t
-  %c3{d} = const 3 : $t
-  %fa{d} = mul %A{d}, %t1{d}
-  %fb{d} = sub %fa{d}, %A5{d}
-  %fc{d} = mul %fb{d}, %t1{d}
-  %fd{d} = add %fc{d}, %A8{d}
-  %fe{d} = mul %fd{d}, %t1{d}
-  %w{d}_0 = sub %fe{d}, %A4{d}
-  %ga{d} = mul %B2{d}, %t{d}
-  %gb{d} = sub %ga{d}, %B3{d}
-  %gc{d} = mul %gb{d}, %t{d}
-  %gd{d} = mul %gc{d}, %t{d}
-  %w{d}_1 = add %gd{d}, %one{d}
-  %ha{d} = mul %B2{d}, %t2{d}
-  %hb{d} = sub %ha{d}, %B3{d}
-  %hc{d} = mul %hb{d}, %t2{d}
-  %hd{d} = mul %hc{d}, %t2{d}
-  %w{d}_2 = add %hd{d}, %one{d}
-  %ia{d} = mul %A{d}, %t3{d}
-  %ib{d} = sub %ia{d}, %A5{d}
-  %ic{d} = mul %ib{d}, %t3{d}
-  %id{d} = add %ic{d}, %A8{d}
-  %ie{d} = mul %id{d}, %t3{d}
-  %w{d}_3 = sub %ie{d}, %A4{d}
+  %x0 = %t + 1
+  %x2 = 1 - %t
+  %x3 = %x2 + 1
+  %w{d}_0 = ((-0.75 * %x0 - -3.75) * %x0 + -6) * %x0 - -3
+  %w{d}_1 = (1.25 * %t - 2.25) * %t * %t + 1
+  %w{d}_2 = (1.25 * %x2 - 2.25) * %x2 * %x2 + 1
+  %w{d}_3 = ((-0.75 * %x3 - -3.75) * %x3 + -6) * %x3 - -3
 )";
-// d/dx of A x^3 - 5A x^2 + 8A x - 4A and of (A + 2) x^3 - (A + 3) x^2 + 1.
 const char* const kCubicSlope = R"(
-  %ja{d} = mul %fa{d}, %c3{d}
-  %jb{d} = add %A5{d}, %A5{d}
-  %jc{d} = sub %ja{d}, %jb{d}
-  %jd{d} = mul %jc{d}, %t1{d}
-  %dw{d}_0 = add %jd{d}, %A8{d}
-  %ka{d} = mul %ga{d}, %c3{d}
-  %kb{d} = add %B3{d}, %B3{d}
-  %kc{d} = sub %ka{d}, %kb{d}
-  %dw{d}_1 = mul %kc{d}, %t{d}
-  %la{d} = mul %ha{d}, %c3{d}
-  %lc{d} = sub %la{d}, %kb{d}
-  %ld{d} = mul %lc{d}, %t2{d}
-  %dw{d}_2 = neg %ld{d}
-  %ma{d} = mul %ia{d}, %c3{d}
-  %mc{d} = sub %ma{d}, %jb{d}
-  %md{d} = mul %mc{d}, %t3{d}
-  %me{d} = add %md{d}, %A8{d}
-  %dw{d}_3 = neg %me{d}
+  %dw{d}_0 = (-0.75 * %x0 * 3 - -7.5) * %x0 + -6
+  %dw{d}_1 = (1.25 * %t * 3 - 4.5) * %t
+  %dw{d}_2 = -((1.25 * %x2 * 3 - 4.5) * %x2)
+  %dw{d}_3 = -((-0.75 * %x3 * 3 - -7.5) * %x3 + -6)
 )";
 
-// For dimension d: positions %at{d}_k as floats, whether they are in the input (%in{d}_k), addresses %a{d}_k, weights
-// %w{d}_k, their derivatives %dw{d}_k, and %m{d}, the derivative of the position by the grid's coordinate.
+// For dimension d: whether positions are in the input (%in{d}_k), addresses %a{d}_k, weights %w{d}_k, their derivatives
+// %dw{d}_k, and %m{d}, the derivative of the position by the grid's coordinate.
 std::string dimension_lines(const Sampling& how, int64_t d, bool slopes) {
-  std::string text = R"(
-  %g{d} = load g{d} : $t
-  %size{d} = param size{d} : i64
-  %step{d} = param step{d} : i64
-  %sf{d} = cast %size{d} : $t
-  %zero{d} = const 0 : $t
-  %one{d} = const 1 : $t
-  %two{d} = const 2 : $t
-  %half{d} = const 0.5 : $t
-  %g1{d} = add %g{d}, %one{d}
-)";
-  text += how.align ? R"(
-  %s1{d} = sub %sf{d}, %one{d}
-  %gh{d} = mul %g1{d}, %half{d}
-  %u{d} = mul %gh{d}, %s1{d}
-  %mu{d} = mul %s1{d}, %half{d}
-)"
-                    : R"(
-  %gs{d} = mul %g1{d}, %sf{d}
-  %gt{d} = sub %gs{d}, %one{d}
-  %u{d} = mul %gt{d}, %half{d}
-  %mu{d} = mul %sf{d}, %half{d}
-)";
+  std::string text = "  %size = number(size{d})\n";
+  text += how.align ? "  %u = (g{d} + 1) * 0.5 * (%size - 1)\n  %mu = (%size - 1) * 0.5\n"
+                    : "  %u = ((g{d} + 1) * %size - 1) * 0.5\n  %mu = %size * 0.5\n";
   text += padding_constants(how);
   if (how.interpolation == GridSamplerInterpolation::Bicubic) {
-    text += R"(
-  %f{d} = floor %u{d}
-  %t{d} = sub %u{d}, %f{d}
-  %m{d} = add %mu{d}, %zero{d}
-  %q{d}_0 = sub %f{d}, %one{d}
-  %q{d}_1 = add %f{d}, %zero{d}
-  %q{d}_2 = add %f{d}, %one{d}
-  %q{d}_3 = add %f{d}, %two{d}
-)";
+    text += "  %f = floor(%u)\n  %t = %u - %f\n  %m{d} = %mu + 0\n";
     text += kCubic;
     if (slopes) text += kCubicSlope;
-    for (int k = 0; k < 4; ++k) {
-      const std::string id = "{d}_" + std::to_string(k);
-      text += padding_lines(how, "q" + id, "at" + id, false);
-    }
+    constexpr const char* kTaps[] = {"%f - 1", "%f + 0", "%f + 1", "%f + 2"};
+    for (int k = 0; k < 4; ++k) text += padding_lines(how, kTaps[k], "%at" + std::to_string(k), false);
   } else {
-    text += padding_lines(how, "u{d}", "r{d}", slopes);
-    if (how.interpolation == GridSamplerInterpolation::Nearest) {
-      text += "  %at{d}_0 = round %r{d}\n  %w{d}_0 = const 1 : $t\n";
-    } else {
-      text += R"(
-  %at{d}_0 = floor %r{d}
-  %at{d}_1 = add %at{d}_0, %one{d}
-  %w{d}_1 = sub %r{d}, %at{d}_0
-  %w{d}_0 = sub %at{d}_1, %r{d}
-  %dw{d}_0 = const -1 : $t
-  %dw{d}_1 = const 1 : $t
+    text += padding_lines(how, "%u", "%r", slopes);
+    text += how.interpolation == GridSamplerInterpolation::Nearest ? "  %at0 = round(%r)\n  %w{d}_0 = 1\n" : R"(
+  %at0 = floor(%r)
+  %at1 = %at0 + 1
+  %w{d}_1 = %r - %at0
+  %w{d}_0 = %at1 - %r
+  %dw{d}_0 = -1
+  %dw{d}_1 = 1
 )";
-    }
   }
   for (int k = 0; k < how.taps(); ++k) {
-    text += replace_all(R"(
-  %lo{d}_K = ge %at{d}_K, %zero{d}
-  %hi{d}_K = lt %at{d}_K, %sf{d}
-  %in{d}_K = and %lo{d}_K, %hi{d}_K
-  %i{d}_K = cast %at{d}_K : i64
-  %a{d}_K = mul %i{d}_K, %step{d}
-)",
-                        "K", std::to_string(k));
+    text += replace_all("  %in{d}_K = %atK >= 0 and %atK < %size\n  %a{d}_K = i64(%atK) * step{d}\n", "K",
+                        std::to_string(k));
   }
   return replace_all(text, "{d}", std::to_string(d));
 }
 
-// Calls corner(id, taps) for every combination of taps, after lines that make its mask %in<id> and address %a<id>.
+using Taps = std::vector<std::string>;
+
+// Calls corner(taps, mask, address), the last two formulas, for every combination of taps.
 template <class Corner>
-void each_corner(const Sampling& how, std::string& text, Corner corner) {
+void each_corner(const Sampling& how, Corner corner) {
   int64_t total = 1;
   for (int64_t d = 0; d < how.n; ++d) total *= how.taps();
   for (int64_t c = 0; c < total; ++c) {
-    std::vector<std::string> taps(how.n);
+    Taps taps(how.n);
     for (int64_t d = how.n - 1, rest = c; d >= 0; --d, rest /= how.taps()) {
       taps[d] = std::to_string(d) + "_" + std::to_string(rest % how.taps());
     }
-    const std::string id = "c" + std::to_string(c);
-    std::string in = "%in" + taps[0], a = "%a" + taps[0];
-    for (int64_t d = 1; d < how.n; ++d) {
-      const std::string at = id + std::to_string(d);
-      text +=
-          "  %in" + at + " = and " + in + ", %in" + taps[d] + "\n  %a" + at + " = add " + a + ", %a" + taps[d] + "\n";
-      in = "%in" + at;
-      a = "%a" + at;
+    std::string in, address;
+    for (const std::string& tap : taps) {
+      in += (in.empty() ? "%in" : " and %in") + tap;
+      address += (address.empty() ? "%a" : " + %a") + tap;
     }
-    corner(id, taps, in, a);
+    corner(taps, in, address);
   }
 }
 
 // The product of the taps' weights, with the derivative's in dimension `slope`.
-std::string product(const std::vector<std::string>& taps, int64_t slope, const std::string& id, std::string& text) {
-  const auto factor = [&](size_t d) { return (static_cast<int64_t>(d) == slope ? "%dw" : "%w") + taps[d]; };
-  std::string value = factor(0);
-  for (size_t d = 1; d < taps.size(); ++d) {
-    const std::string next = "%pw" + id + "_" + std::to_string(slope + 1) + "_" + std::to_string(d);
-    text += "  " + next + " = mul " + value + ", " + factor(d) + "\n";
-    value = next;
+std::string product(const Taps& taps, int64_t slope) {
+  std::string value;
+  for (int64_t d = 0; d < static_cast<int64_t>(taps.size()); ++d) {
+    value += (d ? " * " : "(") + std::string(d == slope ? "%dw" : "%w") + taps[d];
   }
-  return value;
+  return value + ")";
 }
 
 std::string names(const std::string& pattern, int64_t n) {
@@ -276,8 +158,8 @@ std::string names(const std::string& pattern, int64_t n) {
 }
 
 std::string head(const Sampling& how, const std::string& operands, bool slopes) {
-  std::string text = "program grid_sample(" + operands + ", " + names("g{d}", how.n) + "; " +
-                     names("size{d}, step{d}", how.n) + ")\neach:\n";
+  std::string text = "formula grid_sample(" + operands + ", " + names("g{d}", how.n) + "; " +
+                     names("size{d}: i64, step{d}: i64", how.n) + ")\neach:\n";
   for (int64_t d = 0; d < how.n; ++d) {
     text += dimension_lines(how, d, slopes);
   }
@@ -285,53 +167,36 @@ std::string head(const Sampling& how, const std::string& operands, bool slopes) 
 }
 
 std::string forward_text(const Sampling& how) {
-  std::string text = head(how, "out, x", false), sum;
-  each_corner(
-      how, text,
-      [&](const std::string& id, const std::vector<std::string>& taps, const std::string& in, const std::string& a) {
-        const std::string weight = product(taps, -1, id, text);
-        text += "  %x" + id + " = load_at x, " + a + ", mask " + in + " : $t\n  %v" + id + " = mul %x" + id + ", " +
-                weight + "\n";
-        if (!sum.empty()) text += "  %s" + id + " = add " + sum + ", %v" + id + "\n";
-        sum = (sum.empty() ? "%v" : "%s") + id;
-      });
-  return text + "  store out, " + sum + "\n";
+  std::string sum;
+  each_corner(how, [&](const Taps& taps, const std::string& in, const std::string& address) {
+    sum += (sum.empty() ? "load_at(x, " : " + load_at(x, ") + address + ", mask " + in + ") * " + product(taps, -1);
+  });
+  return head(how, "out, x", false) + "  out = " + sum + "\n";
 }
 
 std::string input_gradient_text(const Sampling& how) {
-  std::string text = head(how, "sum, grad", false) + "  %grad = load grad : $t\n";
-  each_corner(
-      how, text,
-      [&](const std::string& id, const std::vector<std::string>& taps, const std::string& in, const std::string& a) {
-        const std::string weight = product(taps, -1, id, text);
-        text += "  %v" + id + " = mul %grad, " + weight + "\n  store_at sum, %v" + id + ", " + a + ", add, mask " + in +
-                "\n";
-      });
+  std::string text = head(how, "sum, grad", false);
+  each_corner(how, [&](const Taps& taps, const std::string& in, const std::string& address) {
+    text += "  store_at(sum, grad * " + product(taps, -1) + ", " + address + ", add, mask " + in + ")\n";
+  });
   return text;
 }
 
 std::string grid_gradient_text(const Sampling& how) {
-  std::string text = head(how, "x, grad, " + names("out{d}", how.n), true) + "  %grad = load grad : $t\n";
-  std::vector<std::string> sums(how.n);
-  each_corner(
-      how, text,
-      [&](const std::string& id, const std::vector<std::string>& taps, const std::string& in, const std::string& a) {
-        text += "  %x" + id + " = load_at x, " + a + ", mask " + in + " : $t\n";
-        for (int64_t d = 0; d < how.n; ++d) {
-          const std::string at = id + "_" + std::to_string(d);
-          text += "  %v" + at + " = mul %x" + id + ", " + product(taps, d, id, text) + "\n";
-          if (!sums[d].empty()) text += "  %s" + at + " = add " + sums[d] + ", %v" + at + "\n";
-          sums[d] = (sums[d].empty() ? "%v" : "%s") + at;
-        }
-      });
+  std::string text = head(how, "x, grad, " + names("out{d}", how.n), true), before;
+  each_corner(how, [&](const Taps& taps, const std::string& in, const std::string& address) {
+    text += "  %x = load_at(x, " + address + ", mask " + in + ")\n";
+    for (int64_t d = 0; d < how.n; ++d) {
+      text += replace_all("  %sum{d} = " + before + "%x * " + product(taps, d) + "\n", "{d}", std::to_string(d));
+    }
+    before = "%sum{d} + ";
+  });
   for (int64_t d = 0; d < how.n; ++d) {
-    text += replace_all(
-        "  %vg{d} = mul " + sums[d] + ", %grad\n  %vm{d} = mul %vg{d}, %m{d}\n  %fold{d} = fold sum %vm{d}\n", "{d}",
-        std::to_string(d));
+    text += replace_all("  %fold{d} = fold(sum, %sum{d} * grad * %m{d})\n", "{d}", std::to_string(d));
   }
   text += "row:\n";
   for (int64_t d = 0; d < how.n; ++d) {
-    text += replace_all("  store out{d}, %fold{d}\n", "{d}", std::to_string(d));
+    text += replace_all("  out{d} = %fold{d}\n", "{d}", std::to_string(d));
   }
   return text;
 }

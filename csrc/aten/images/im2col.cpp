@@ -21,32 +21,10 @@ using at::Tensor;
 
 // Index space: batch, channel, kernel row, kernel column, output row, output column.
 const char* const kInside = R"(
-  %kh = index 2
-  %kw = index 3
-  %oh = index 4
-  %ow = index 5
-  %sh = param stride_h : i64
-  %sw = param stride_w : i64
-  %dh = param dilation_h : i64
-  %dw = param dilation_w : i64
-  %ph = param pad_h : i64
-  %pw = param pad_w : i64
-  %h = param height : i64
-  %w = param width : i64
-  %zero = const 0 : i64
-  %a = mul %oh, %sh
-  %b = fma %kh, %dh, %a
-  %y = sub %b, %ph
-  %c = mul %ow, %sw
-  %d = fma %kw, %dw, %c
-  %x = sub %d, %pw
-  %y0 = ge %y, %zero
-  %y1 = lt %y, %h
-  %x0 = ge %x, %zero
-  %x1 = lt %x, %w
-  %my = and %y0, %y1
-  %mx = and %x0, %x1
-  %m = and %my, %mx
+each:
+  %y = fma(index(2), dilation_h, index(4) * stride_h) - pad_h
+  %x = fma(index(3), dilation_w, index(5) * stride_w) - pad_w
+  %m = %y >= 0 and %y < height and (%x >= 0 and %x < width)
 )";
 
 ProgramFamily f_im2col, f_col2im;
@@ -67,7 +45,9 @@ void run(Nest& nest, const Windows& w, int64_t first, DeviceProgram& program) {
       .run(program);
 }
 
-const char* const kParameters = "stride_h, stride_w, dilation_h, dilation_w, pad_h, pad_w, height, width, first";
+const char* const kParameters =
+    "stride_h: i64, stride_w: i64, dilation_h: i64, dilation_w: i64, pad_h: i64, pad_w: i64, height: i64, width: i64, "
+    "first: i64)";
 
 // Where the first window begins, in elements behind the image's first: in the padding, before it.
 int64_t first_window(const Windows& w, const Tensor& image) {
@@ -121,8 +101,8 @@ Tensor& im2col_out(const Tensor& self, IntArrayRef kernel, IntArrayRef dilation,
   Nest nest(NPU_MAP, label, space(w, image.size(0), image.size(1)));
   operands(nest, w, image, first_window(w, image), columns);
   run(nest, w, 0, f_im2col.get(0, compute, [&] {
-    return std::string("program im2col(image, columns; ") + kParameters + ")\neach:\n" + kInside +
-           "  %v = load image, mask %m : $t\n  store columns, %v\n";
+    return std::string("formula im2col(image, columns; ") + kParameters + kInside +
+           "  columns = load(image, mask %m)\n";
   }));
   return out;
 }
@@ -158,9 +138,8 @@ Tensor& col2im_out(const Tensor& self, IntArrayRef output_size, IntArrayRef kern
   const Tensor image = batched(sum, 4);
   operands(nest, w, image, 0, columns);
   run(nest, w, first_window(w, image), f_col2im.get(0, compute_dtype(type), [&] {
-    return std::string("program col2im(image, columns; ") + kParameters + ")\neach:\n" + kInside +
-           "  %first = param first : i64\n  %v = load columns : $t\n  store_at image, %v, %first, " +
-           (compute_dtype(type) == NPU_BOOL ? "max" : "add") + ", mask %m\n";
+    return std::string("formula col2im(image, columns; ") + kParameters + kInside +
+           "  store_at(image, columns, first, " + (compute_dtype(type) == NPU_BOOL ? "max" : "add") + ", mask %m)\n";
   }));
   if (narrow) out.copy_(sum);
   return out;
@@ -173,11 +152,9 @@ Tensor col2im(const Tensor& self, IntArrayRef output_size, IntArrayRef kernel, I
 }
 
 TypedProgram k_add_into(R"(
-program add_into_view(view, grad)
+formula add_into_view(view, grad)
 each:
-  %g = load grad : $t
-  %zero = const 0 : i64
-  store_at view, %g, %zero, add
+  store_at(view, grad, 0, add)
 )");
 
 // The view of the gradient that unfold made; elements that windows share are met several times.

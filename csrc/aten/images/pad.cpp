@@ -34,44 +34,26 @@ namespace {
 using at::IntArrayRef;
 using at::Tensor;
 
-const char* const kReflect = R"(
-  %o{d} = index {k}
-  %before{d} = param before{d} : i64
-  %last{d} = param last{d} : i64
-  %a{d} = sub %o{d}, %before{d}
-  %b{d} = abs %a{d}
-  %c{d} = sub %b{d}, %last{d}
-  %e{d} = abs %c{d}
-  %i{d} = sub %last{d}, %e{d}
-)";
-const char* const kReplicate = R"(
-  %o{d} = index {k}
-  %before{d} = param before{d} : i64
-  %last{d} = param last{d} : i64
-  %a{d} = sub %o{d}, %before{d}
-  %b{d} = max %a{d}, %zero
-  %i{d} = min %b{d}, %last{d}
-)";
+const char* const kReflect = "(last{d} - abs(abs(index({k}) - before{d}) - last{d}))";
+const char* const kReplicate = "min(max(index({k}) - before{d}, 0), last{d})";
 
-std::string position_lines(bool reflect, int64_t n, int64_t lead) {
-  std::string lines = "  %zero = const 0 : i64\n  %sum0 = const 0 : i64\n";
+// The offset in the tensor without padding.
+std::string offset(bool reflect, int64_t n, int64_t lead) {
+  std::string sum;
   for (int64_t d = 0; d < n; ++d) {
-    std::string text = std::string(reflect ? kReflect : kReplicate) +
-                       "  %step{d} = param step{d} : i64\n  %move{d} = mul %i{d}, %step{d}\n" +
-                       "  %sum{e} = add %sum{d}, %move{d}\n";
-    text = replace_all(text, "{k}", std::to_string(lead + d));
-    text = replace_all(text, "{e}", std::to_string(d + 1));
-    lines += replace_all(text, "{d}", std::to_string(d));
+    const std::string text = std::string(d ? " + " : "") + (reflect ? kReflect : kReplicate) + " * step{d}";
+    sum += replace_all(replace_all(text, "{k}", std::to_string(lead + d)), "{d}", std::to_string(d));
   }
-  return lines;
+  return sum;
 }
 
 std::string header(const char* name, const char* operands, int64_t n) {
   std::string names;
   for (int64_t d = 0; d < n; ++d) {
-    names += replace_all(d ? ", before{d}, last{d}, step{d}" : "before{d}, last{d}, step{d}", "{d}", std::to_string(d));
+    names += replace_all((d ? ", " : "") + std::string("before{d}: i64, last{d}: i64, step{d}: i64"), "{d}",
+                         std::to_string(d));
   }
-  return std::string("program ") + name + "(" + operands + "; " + names + ")\neach:\n";
+  return std::string("formula ") + name + "(" + operands + "; " + names + ")\neach:\n";
 }
 
 ProgramFamily f_pad, f_pad_backward;
@@ -96,17 +78,15 @@ void launch(bool reflect, bool backward, int64_t n, const Tensor& wide, const Te
     // Padding lists the last dimension first.
     nest.integers({padding[2 * (n - 1 - d)], inner.size(lead + d) - 1, inner.stride(lead + d)});
   }
-  const std::string sum = "%sum" + std::to_string(n);
   const int64_t key = (lead * 4 + n) * 2 + reflect;
   if (backward) {
     nest.run(f_pad_backward.get(key, compute_dtype(type), [&] {
-      return header("pad_backward", "wide, inner", n) + position_lines(reflect, n, lead) +
-             "  %v = load wide : $t\n  store_at inner, %v, " + sum + ", add\n";
+      return header("pad_backward", "wide, inner", n) + "  store_at(inner, wide, " + offset(reflect, n, lead) +
+             ", add)\n";
     }));
   } else {
     nest.run(f_pad.get(key, compute_dtype(type), [&] {
-      return header("pad", "wide, inner", n) + position_lines(reflect, n, lead) + "  %v = load_at inner, " + sum +
-             " : $t\n  store wide, %v\n";
+      return header("pad", "wide, inner", n) + "  wide = load_at(inner, " + offset(reflect, n, lead) + ")\n";
     }));
   }
 }

@@ -176,13 +176,10 @@ void max_pool_backward(const Pool& pool, const at::Tensor& grad, const at::Tenso
   nest.with(grad, with_spatial(grad)).with(indices, with_spatial(indices)).with(sum, plane).integer(step);
   nest.run(f_max_backward.get(0, compute, [] {
     return std::string(R"(
-program max_pool_backward(grad, indices, sum; size)
+formula max_pool_backward(grad, indices: i64, sum; size: i64)
 each:
-  %i = load indices : i64
-  %n = param size : i64
-  %at = check_index %i, %n, check
-  %g = load grad : $t
-  store_at sum, %g, %at, add
+  %at = check_index(indices, size, check)
+  store_at(sum, grad, %at, add)
 )");
   }));
   if (!dense) out.copy_(sum);

@@ -116,54 +116,25 @@ Tensor max_unpool3d(const Tensor& self, const Tensor& indices, IntArrayRef outpu
 // int((o + sample) * alpha) - int(sample * alpha), the last one at the end of the input. As in PyTorch every step of
 // that has the type of the samples: in BF16 the rounding moves windows.
 std::string fractional_text(int64_t n, npu_dtype type) {
-  std::string operands = "out, places, x", params;
+  std::string operands = "out, places, x", params, lines, address, place;
   for (int64_t d = 0; d < n; ++d) {
-    operands += ", sample" + std::to_string(d);
-    params += replace_all(
-        d ? ", free{d}, last{d}, alpha{d}, step{d}, plane{d}" : "free{d}, last{d}, alpha{d}, step{d}, plane{d}", "{d}",
-        std::to_string(d));
+    const auto with_numbers = [&](std::string text) {
+      text = replace_all(replace_all(text, "{d}", std::to_string(d)), "{out}", std::to_string(2 + d));
+      return replace_all(text, "{window}", std::to_string(2 + n + d));
+    };
+    operands += with_numbers(", sample{d}");
+    params += (d ? ", " : "") + with_numbers("free{d}: i64, last{d}: i64, alpha{d}, step{d}: i64, plane{d}: i64");
+    lines += with_numbers(R"(
+  %moved = via(via(via(index({out}), {type}) + sample{d}, {type}) * alpha{d}, {type})
+  %start = i64(%moved) - i64(via(sample{d} * alpha{d}, {type}))
+  %at{d} = where(index({out}) == last{d}, free{d}, %start) + index({window})
+)");
+    address += (d ? " + " : "") + with_numbers("%at{d} * step{d}");
+    place += (d ? " + " : "") + with_numbers("%at{d} * plane{d}");
   }
-  std::string text = "program fractional_max_pool(" + operands + "; " + params + ")\neach:\n";
-  std::string address, place;
-  for (int64_t d = 0; d < n; ++d) {
-    text += replace_all(replace_all(replace_all(R"(
-  %o{d} = index {out}
-  %k{d} = index {window}
-  %of{d} = cast %o{d} via {type} : $t
-  %s{d} = load sample{d} : $t
-  %alpha{d} = param alpha{d} : $t
-  %os_{d} = add %of{d}, %s{d}
-  %os{d} = cast %os_{d} via {type} : $t
-  %osa_{d} = mul %os{d}, %alpha{d}
-  %osa{d} = cast %osa_{d} via {type} : $t
-  %sa_{d} = mul %s{d}, %alpha{d}
-  %sa{d} = cast %sa_{d} via {type} : $t
-  %u{d} = cast %osa{d} : i64
-  %v{d} = cast %sa{d} : i64
-  %uv{d} = sub %u{d}, %v{d}
-  %free{d} = param free{d} : i64
-  %last{d} = param last{d} : i64
-  %end{d} = eq %o{d}, %last{d}
-  %start{d} = where %end{d}, %free{d}, %uv{d}
-  %at{d} = add %start{d}, %k{d}
-  %step{d} = param step{d} : i64
-  %a{d} = mul %at{d}, %step{d}
-  %plane{d} = param plane{d} : i64
-  %p{d} = mul %at{d}, %plane{d}
-)",
-                                                "{d}", std::to_string(d)),
-                                    "{out}", std::to_string(2 + d)),
-                        "{window}", std::to_string(2 + n + d));
-    const std::string id = std::to_string(d);
-    if (d > 0) {
-      text +=
-          "  %as" + id + " = add " + address + ", %a" + id + "\n  %ps" + id + " = add " + place + ", %p" + id + "\n";
-    }
-    address = (d ? "%as" : "%a") + id;
-    place = (d ? "%ps" : "%p") + id;
-  }
-  return replace_all(text, "{type}", npu::dtype_name(type)) + "  %x = load_at x, " + address + " : $t\n" +
-         largest_lines(place, compute_dtype(type), "") + "  store out, %value\n  store places, %place\n";
+  return "formula fractional_max_pool(" + operands + "; " + params + ")\neach:\n" +
+         replace_all(lines, "{type}", npu::dtype_name(type)) + "  %place = " + place + "\n  %x = load_at(x, " +
+         address + ")\n" + largest_lines("%place", compute_dtype(type), "") + "  out = %value\n  places = %place\n";
 }
 
 ProgramFamily f_fractional;

@@ -33,52 +33,23 @@ using Scale = std::optional<double>;
 enum Filter { kLinear, kCubic, kLanczos };
 constexpr double kWidth[] = {2, 4, 6};
 
-// %w from %x, the distance in units of the filter.
-const char* filter_lines(Filter filter) {
-  switch (filter) {
+// The weight from %x, the distance in units of the filter.
+const char* filter(Filter kind) {
+  switch (kind) {
     case kLinear:
-      return R"(
-  %a{s} = abs %x{s}
-  %b{s} = sub %one{s}, %a{s}
-  %w{s} = max %b{s}, %zero{s}
-)";
+      return "  %w = max(1 - abs(%x), 0)\n";
     case kCubic:  // Keys' convolution with A = -0.5
       return R"(
-  %a{s} = abs %x{s}
-  %c15{s} = const 1.5 : $t
-  %c25{s} = const -2.5 : $t
-  %p1{s} = fma %a{s}, %c15{s}, %c25{s}
-  %p2{s} = mul %p1{s}, %a{s}
-  %p3{s} = fma %p2{s}, %a{s}, %one{s}
-  %m05{s} = const -0.5 : $t
-  %p25{s} = const 2.5 : $t
-  %m4{s} = const -4 : $t
-  %two{s} = const 2 : $t
-  %q1{s} = fma %a{s}, %m05{s}, %p25{s}
-  %q2{s} = fma %q1{s}, %a{s}, %m4{s}
-  %q3{s} = fma %q2{s}, %a{s}, %two{s}
-  %near{s} = lt %a{s}, %one{s}
-  %far{s} = lt %a{s}, %two{s}
-  %r{s} = where %far{s}, %q3{s}, %zero{s}
-  %w{s} = where %near{s}, %p3{s}, %r{s}
+  %a = abs(%x)
+  %near = fma(fma(%a, 1.5, -2.5) * %a, %a, 1)
+  %far = fma(fma(fma(%a, -0.5, 2.5), %a, -4), %a, 2)
+  %w = where(%a < 1, %near, where(%a < 2, %far, 0))
 )";
     default:  // sinc(x) * sinc(x / 3)
       return R"(
-  %pi{s} = const 3.141592653589793 : $t
-  %third{s} = const 0.3333333333333333 : $t
-  %three{s} = const 3 : $t
-  %px{s} = mul %x{s}, %pi{s}
-  %py{s} = mul %px{s}, %third{s}
-  %sx{s} = sin %px{s}
-  %sy{s} = sin %py{s}
-  %n{s} = mul %sx{s}, %sy{s}
-  %d{s} = mul %px{s}, %py{s}
-  %q{s} = div %n{s}, %d{s}
-  %mid{s} = eq %x{s}, %zero{s}
-  %v{s} = where %mid{s}, %one{s}, %q{s}
-  %a{s} = abs %x{s}
-  %in{s} = lt %a{s}, %three{s}
-  %w{s} = where %in{s}, %v{s}, %zero{s}
+  %px = %x * 3.141592653589793
+  %py = %px * 0.3333333333333333
+  %w = where(abs(%x) < 3, where(%x == 0, 1, sin(%px) * sin(%py) / (%px * %py)), 0)
 )";
   }
 }
@@ -86,44 +57,17 @@ const char* filter_lines(Filter filter) {
 ProgramFamily f_weights;
 
 // weights[o, i]: positions from center - support to center + support, rounded as PyTorch does; each row adds up to one.
-std::string weights_text(Filter filter) {
-  const auto weight = [&](const char* suffix) {
-    return replace_all(std::string(R"(
-  %o{s} = index 0
-  %i{s} = index 1
-  %zero{s} = const 0 : $t
-  %one{s} = const 1 : $t
-  %half{s} = const 0.5 : $t
-  %scale{s} = param scale : $t
-  %support{s} = param support : $t
-  %inverse{s} = param inverse : $t
-  %of{s} = cast %o{s} : $t
-  %if{s} = cast %i{s} : $t
-  %oh{s} = add %of{s}, %half{s}
-  %center{s} = mul %scale{s}, %oh{s}
-  %lf{s} = sub %center{s}, %support{s}
-  %lh{s} = add %lf{s}, %half{s}
-  %low{s} = cast %lh{s} : i64
-  %hf{s} = add %center{s}, %support{s}
-  %hh{s} = add %hf{s}, %half{s}
-  %high{s} = cast %hh{s} : i64
-  %ge{s} = ge %i{s}, %low{s}
-  %lt{s} = lt %i{s}, %high{s}
-  %use{s} = and %ge{s}, %lt{s}
-  %ic{s} = sub %if{s}, %center{s}
-  %ih{s} = add %ic{s}, %half{s}
-  %x{s} = mul %ih{s}, %inverse{s}
-)") + filter_lines(filter) +
-                           "  %u{s} = where %use{s}, %w{s}, %zero{s}\n",
-                       "{s}", suffix);
-  };
-  return "program antialias(weights; scale, support, inverse)\neach:\n" + weight("A") +
-         "  %sum = fold sum %uA\neach:\n" + weight("B") + R"(
-  %none = eq %sum, %zeroB
-  %by = where %none, %oneB, %sum
-  %r = div %uB, %by
-  store weights, %r
-)";
+std::string weights_text(Filter kind) {
+  const std::string weight = std::string(R"(
+each:
+  %center = scale * (number(index(0)) + 0.5)
+  %low = i64(%center - support + 0.5)
+  %high = i64(%center + support + 0.5)
+  %use = index(1) >= %low and index(1) < %high
+  %x = (number(index(1)) - %center + 0.5) * inverse
+)") + filter(kind) + "  %u = where(%use, %w, 0)\n";
+  return "formula antialias(weights; scale, support, inverse)" + weight + "  %sum = fold(sum, %u)" + weight +
+         "  weights = %u / where(%sum == 0, 1, %sum)\n";
 }
 
 Tensor weights(Filter filter, int64_t in, int64_t out, bool align, const Scale& given, const at::TensorOptions& options,

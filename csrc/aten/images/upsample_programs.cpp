@@ -6,114 +6,38 @@ namespace torch_npu {
 namespace {
 
 // Lines for one dimension {d}, the {k}-th of the index space. They define positions %at{d}_0 .. and weights %w{d}_0 ..;
-// %r{d} is the position in the input that the output position falls on. $f is the type of positions: nearest
-// neighbours are found in single precision whatever the data.
-const char* const kNearest = R"(
-  %o{d} = index {k}
-  %of{d} = cast %o{d} : f32
-  %scale{d} = param scale{d} : f32
-  %r{d} = mul %of{d}, %scale{d}
-)";
-const char* const kNearestExact = R"(
-  %o{d} = index {k}
-  %o1{d} = cast %o{d} : f64
-  %half{d} = const 0.5 : f64
-  %o2{d} = add %o1{d}, %half{d}
-  %scale{d} = param scale{d} : f64
-  %rd{d} = mul %o2{d}, %scale{d}
-  %r{d} = cast %rd{d} : f32
-)";
-const char* const kNearestEnd = R"(
-  %fl{d} = floor %r{d}
-  %ii{d} = cast %fl{d} : i64
-  %last{d} = param last{d} : i64
-  %at{d}_0 = min %ii{d}, %last{d}
-)";
+// %r is the position in the input that the output position falls on: for nearest neighbours in single precision
+// whatever the data.
+const char* const kNearest = "  %r = f32(index({k})) * scale{d}\n";
+const char* const kNearestExact = "  %r = f32((f64(index({k})) + 0.5) * scale{d})\n";
+const char* const kNearestEnd = "  %at{d}_0 = min(i64(floor(%r)), last{d})\n";
 
-const char* const kAligned = R"(
-  %o{d} = index {k}
-  %of{d} = cast %o{d} : $t
-  %scale{d} = param scale{d} : $t
-  %r{d} = mul %of{d}, %scale{d}
-)";
-const char* const kCentred = R"(
-  %o{d} = index {k}
-  %of{d} = cast %o{d} : $t
-  %half{d} = const 0.5 : $t
-  %oh{d} = add %of{d}, %half{d}
-  %scale{d} = param scale{d} : $t
-  %rs{d} = mul %oh{d}, %scale{d}
-  %r{d} = sub %rs{d}, %half{d}
-)";
+const char* const kAligned = "  %r = number(index({k})) * scale{d}\n";
+const char* const kCentred = "  %r = (number(index({k})) + 0.5) * scale{d} - 0.5\n";
 const char* const kLinear = R"(
-  %rz{d} = const 0 : $t
-  %ro{d} = const 1 : $t
-  %rp{d} = max %r{d}, %rz{d}
-  %ti{d} = cast %rp{d} : i64
-  %last{d} = param last{d} : i64
-  %at{d}_0 = min %ti{d}, %last{d}
-  %one{d} = const 1 : i64
-  %nx{d} = add %at{d}_0, %one{d}
-  %at{d}_1 = min %nx{d}, %last{d}
-  %fi{d} = cast %at{d}_0 : $t
-  %l1{d} = sub %rp{d}, %fi{d}
-  %l2{d} = max %l1{d}, %rz{d}
-  %exact{d} = min %l2{d}, %ro{d}
-  %w{d}_1 = add %exact{d}, %rz{d}
-  %w{d}_0 = sub %ro{d}, %exact{d}
+  %inside = max(%r, 0)
+  %at{d}_0 = min(i64(%inside), last{d})
+  %at{d}_1 = min(%at{d}_0 + 1, last{d})
+  %exact = min(max(%inside - number(%at{d}_0), 0), 1)
+  %w{d}_1 = %exact + 0
+  %w{d}_0 = 1 - %exact
 )";
 // Cubic convolution with A = -0.75; positions outside are clamped.
 const char* const kCubic = R"(
-  %fl{d} = floor %r{d}
-  %ii{d} = cast %fl{d} : i64
-  %t{d} = sub %r{d}, %fl{d}
-  %last{d} = param last{d} : i64
-  %zero{d} = const 0 : i64
-  %c1{d} = const 1 : i64
-  %c2{d} = const 2 : i64
-  %pm{d} = sub %ii{d}, %c1{d}
-  %pp{d} = add %ii{d}, %c1{d}
-  %pq{d} = add %ii{d}, %c2{d}
-  %qa{d} = max %pm{d}, %zero{d}
-  %at{d}_0 = min %qa{d}, %last{d}
-  %qb{d} = max %ii{d}, %zero{d}
-  %at{d}_1 = min %qb{d}, %last{d}
-  %qc{d} = max %pp{d}, %zero{d}
-  %at{d}_2 = min %qc{d}, %last{d}
-  %qd{d} = max %pq{d}, %zero{d}
-  %at{d}_3 = min %qd{d}, %last{d}
-  %A{d} = const -0.75 : $t
-  %f1{d} = const 1 : $t
-  %A2{d} = const 1.25 : $t
-  %A3{d} = const 2.25 : $t
-  %A5{d} = const -3.75 : $t
-  %A8{d} = const -6 : $t
-  %A4{d} = const -3 : $t
-  %x0{d} = add %t{d}, %f1{d}
-  %ma{d} = mul %A{d}, %x0{d}
-  %mb{d} = sub %ma{d}, %A5{d}
-  %mc{d} = mul %mb{d}, %x0{d}
-  %md{d} = add %mc{d}, %A8{d}
-  %me{d} = mul %md{d}, %x0{d}
-  %w{d}_0 = sub %me{d}, %A4{d}
-  %na{d} = mul %A2{d}, %t{d}
-  %nb{d} = sub %na{d}, %A3{d}
-  %nc{d} = mul %nb{d}, %t{d}
-  %nd{d} = mul %nc{d}, %t{d}
-  %w{d}_1 = add %nd{d}, %f1{d}
-  %u{d} = sub %f1{d}, %t{d}
-  %va{d} = mul %A2{d}, %u{d}
-  %vb{d} = sub %va{d}, %A3{d}
-  %vc{d} = mul %vb{d}, %u{d}
-  %vd{d} = mul %vc{d}, %u{d}
-  %w{d}_2 = add %vd{d}, %f1{d}
-  %y0{d} = add %u{d}, %f1{d}
-  %za{d} = mul %A{d}, %y0{d}
-  %zb{d} = sub %za{d}, %A5{d}
-  %zc{d} = mul %zb{d}, %y0{d}
-  %zd{d} = add %zc{d}, %A8{d}
-  %ze{d} = mul %zd{d}, %y0{d}
-  %w{d}_3 = sub %ze{d}, %A4{d}
+  %floor = floor(%r)
+  %i = i64(%floor)
+  %at{d}_0 = min(max(%i - 1, 0), last{d})
+  %at{d}_1 = min(max(%i, 0), last{d})
+  %at{d}_2 = min(max(%i + 1, 0), last{d})
+  %at{d}_3 = min(max(%i + 2, 0), last{d})
+  %t = %r - %floor
+  %x = %t + 1
+  %w{d}_0 = ((-0.75 * %x - -3.75) * %x + -6) * %x - -3
+  %w{d}_1 = (1.25 * %t - 2.25) * %t * %t + 1
+  %u = 1 - %t
+  %w{d}_2 = (1.25 * %u - 2.25) * %u * %u + 1
+  %x = %u + 1
+  %w{d}_3 = ((-0.75 * %x - -3.75) * %x + -6) * %x - -3
 )";
 
 int taps(Interpolation kind) {
@@ -136,10 +60,6 @@ std::string position_lines(Interpolation kind, bool align, int64_t n, int64_t le
       lines = std::string(align ? kAligned : kCentred) + kCubic;
       break;
   }
-  lines += "  %step{d} = param step{d} : i64\n";
-  for (int t = 0; t < taps(kind); ++t) {
-    lines += replace_all("  %off{d}_T = mul %at{d}_T, %step{d}\n", "T", std::to_string(t));
-  }
   std::string out;
   for (int64_t d = 0; d < n; ++d) {
     out += replace_all(replace_all(lines, "{d}", std::to_string(d)), "{k}", std::to_string(lead + d));
@@ -147,42 +67,33 @@ std::string position_lines(Interpolation kind, bool align, int64_t n, int64_t le
   return out;
 }
 
-std::string header(const char* operands, int64_t n) {
+std::string header(Interpolation kind, const char* operands, int64_t n) {
+  const char* type = kind == Interpolation::kNearest ? ": f32" : kind == Interpolation::kNearestExact ? ": f64" : "";
   std::string names;
   for (int64_t d = 0; d < n; ++d) {
-    names += replace_all(d ? ", scale{d}, last{d}, step{d}" : "scale{d}, last{d}, step{d}", "{d}", std::to_string(d));
+    names += replace_all((d ? ", scale{d}" : "scale{d}") + std::string(type) + ", last{d}: i64, step{d}: i64", "{d}",
+                         std::to_string(d));
   }
-  return std::string("program upsample(") + operands + "; " + names + ")\neach:\n";
+  return std::string("formula upsample(") + operands + "; " + names + ")\neach:\n";
 }
 
-// Calls corner(name, offset value, weight value or empty) for every combination of positions.
+// Calls corner(offset, weight or empty), both formulas, for every combination of positions.
 template <class Corner>
-void each_corner(Interpolation kind, int64_t n, std::string& text, Corner corner) {
+void each_corner(Interpolation kind, int64_t n, Corner corner) {
   const int count = taps(kind);
   int64_t total = 1;
   for (int64_t d = 0; d < n; ++d) total *= count;
   for (int64_t c = 0; c < total; ++c) {
-    const std::string id = std::to_string(c);
     std::string offset, weight;
     int64_t rest = c, divisor = total;
     for (int64_t d = 0; d < n; ++d) {
       divisor /= count;
-      const std::string tap = std::to_string(d) + "_" + std::to_string(rest / divisor);
+      const std::string id = std::to_string(d), tap = id + "_" + std::to_string(rest / divisor);
       rest %= divisor;
-      if (d == 0) {
-        offset = "%off" + tap;
-        weight = "%w" + tap;
-      } else {
-        const std::string at = id + "_" + std::to_string(d);
-        text += "  %co" + at + " = add " + offset + ", %off" + tap + "\n";
-        offset = "%co" + at;
-        if (count > 1) {
-          text += "  %cw" + at + " = mul " + weight + ", %w" + tap + "\n";
-          weight = "%cw" + at;
-        }
-      }
+      offset += (d ? " + %at" : "%at") + tap + " * step" + id;
+      weight += (d ? " * %w" : "%w") + tap;
     }
-    corner(id, offset, count > 1 ? weight : std::string());
+    corner(offset, count > 1 ? weight : std::string());
   }
 }
 
@@ -214,19 +125,12 @@ void read(const char* label, const Along& along, const at::Tensor& x, const at::
   Nest nest(NPU_MAP, label, out.sizes());
   along.fill(nest, out, x);
   nest.run(f_forward.get(along.key(), compute, [&] {
-    std::string text = header("out, x", along.count()) + along.lines(), sum;
-    each_corner(along.kind, along.count(), text,
-                [&](const std::string& id, const std::string& offset, const std::string& weight) {
-                  text += "  %x" + id + "v = load_at x, " + offset + " : $t\n";
-                  if (weight.empty()) {
-                    sum = "%x" + id + "v";
-                    return;
-                  }
-                  text += "  %p" + id + "v = mul %x" + id + "v, " + weight + "\n";
-                  if (!sum.empty()) text += "  %s" + id + "v = add " + sum + ", %p" + id + "v\n";
-                  sum = (sum.empty() ? "%p" : "%s") + id + "v";
-                });
-    return text + "  store out, " + sum + "\n";
+    std::string sum;
+    each_corner(along.kind, along.count(), [&](const std::string& offset, const std::string& weight) {
+      sum +=
+          (sum.empty() ? "" : " + ") + ("load_at(x, " + offset + ")") + (weight.empty() ? "" : " * (" + weight + ")");
+    });
+    return header(along.kind, "out, x", along.count()) + along.lines() + "  out = " + sum + "\n";
   }));
 }
 
@@ -235,16 +139,10 @@ void add(const char* label, const Along& along, const at::Tensor& grad, const at
   Nest nest(NPU_SCATTER, label, grad.sizes());
   along.fill(nest, grad, sum);
   nest.run(f_backward.get(along.key(), compute, [&] {
-    std::string text = header("grad, sum", along.count()) + along.lines() + "  %g = load grad : $t\n";
-    each_corner(along.kind, along.count(), text,
-                [&](const std::string& id, const std::string& offset, const std::string& weight) {
-                  std::string value = "%g";
-                  if (!weight.empty()) {
-                    value = "%p" + id + "v";
-                    text += "  " + value + " = mul %g, " + weight + "\n";
-                  }
-                  text += "  store_at sum, " + value + ", " + offset + ", add\n";
-                });
+    std::string text = header(along.kind, "grad, sum", along.count()) + along.lines();
+    each_corner(along.kind, along.count(), [&](const std::string& offset, const std::string& weight) {
+      text += "  store_at(sum, grad" + (weight.empty() ? "" : " * (" + weight + ")") + ", " + offset + ", add)\n";
+    });
     return text;
   }));
 }

@@ -16,43 +16,26 @@ namespace torch_npu::embedding_cpp {
 namespace {
 
 TypedProgram k_count(R"(
-program count(index, counts; size)
+formula count(index, counts; size): i64
 each:
-  %i = load index : i64
-  %n = param size : i64
-  %c = check_index %i, %n, check
-  %one = const 1 : i64
-  store_at counts, %one, %c, add
+  %c = check_index(index, size, check)
+  store_at(counts, 1, %c, add)
 )");
 
 TypedProgram k_embedding_backward(R"(
-program embedding_backward(grad, index, out; size, stride, padding)
+formula embedding_backward(grad, index: i64, out; size: i64, stride: i64, padding: i64)
 each:
-  %i = load index : i64
-  %padding = param padding : i64
-  %m = ne %i, %padding
-  %n = param size : i64
-  %c = check_index %i, %n, check, mask %m
-  %s = param stride : i64
-  %offset = mul %c, %s
-  %g = load grad : $t
-  store_at out, %g, %offset, add, mask %m
+  %m = index != padding
+  %c = check_index(index, size, check, mask %m)
+  store_at(out, grad, %c * stride, add, mask %m)
 )");
 
 TypedProgram k_embedding_backward_scaled(R"(
-program embedding_backward_scaled(grad, index, out, counts; size, stride, padding)
+formula embedding_backward_scaled(grad, index: i64, out, counts; size: i64, stride: i64, padding: i64)
 each:
-  %i = load index : i64
-  %padding = param padding : i64
-  %m = ne %i, %padding
-  %n = param size : i64
-  %c = check_index %i, %n, check, mask %m
-  %s = param stride : i64
-  %offset = mul %c, %s
-  %g = load grad : $t
-  %count = load_at counts, %c, mask %m : $t
-  %v = div %g, %count
-  store_at out, %v, %offset, add, mask %m
+  %m = index != padding
+  %c = check_index(index, size, check, mask %m)
+  store_at(out, grad / load_at(counts, %c, mask %m), %c * stride, add, mask %m)
 )");
 
 at::Tensor embedding_dense_backward(const at::Tensor& grad_output, const at::Tensor& indices, int64_t num_weights,

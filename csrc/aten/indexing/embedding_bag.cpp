@@ -28,66 +28,45 @@ using at::Tensor;
 
 enum Mode { kSum, kMean, kMax };
 
-// %row and %use, for a place in the list of indices.
-#define NPU_BAG_ROW                                                                       \
-  "  %i = load index : i64\n  %padding = param padding : i64\n  %use = ne %i, %padding\n" \
-  "  %rows = param rows : i64\n  %row = check_index %i, %rows, check, mask %use\n  %bag = load bag : i64\n"
+// %row and %use are those of a place in the list of indices.
+std::string bag_text(const char* operands, const char* other_stride, const std::string& lines) {
+  return std::string("formula embedding_bag(") + operands + "; padding: i64, rows: i64, row_stride: i64, " +
+         other_stride +
+         ": i64)\neach:\n  %use = index != padding\n  %row = check_index(index, rows, check, mask %use)\n" + lines;
+}
 
 // out[bag] += weight[index] * scale; for the greatest, the operand scale is one.
-#define NPU_BAG(name, mode)                                                                                      \
-  "program " name "(out, weight, index, bag, scale; padding, rows, row_stride, out_stride)\neach:\n" NPU_BAG_ROW \
-  "  %rs = param row_stride : i64\n  %a = mul %row, %rs\n  %w = load_at weight, %a, mask %use : $t\n"            \
-  "  %s = load scale : $t\n  %v = mul %w, %s\n  %os = param out_stride : i64\n  %o = mul %bag, %os\n"            \
-  "  store_at out, %v, %o, " mode ", mask %use\n"
+std::string add_text(const char* mode) {
+  return bag_text("out, weight, index: i64, bag: i64, scale", "out_stride",
+                  "  %v = load_at(weight, %row * row_stride, mask %use) * scale\n"
+                  "  store_at(out, %v, bag * out_stride, " +
+                      std::string(mode) + ", mask %use)\n");
+}
 
-TypedProgram k_bag_sum(NPU_BAG("embedding_bag_sum", "add"));
-TypedProgram k_bag_max(NPU_BAG("embedding_bag_max", "max"));
-
-// The first place of each bag whose element is the greatest.
-TypedProgram k_bag_place(
-    "program embedding_bag_place(place, weight, index, bag, out; padding, rows, row_stride, "
-    "out_stride)\neach:\n" NPU_BAG_ROW R"(
-  %rs = param row_stride : i64
-  %a = mul %row, %rs
-  %w = load_at weight, %a, mask %use : $t
-  %os = param out_stride : i64
-  %o = mul %bag, %os
-  %best = load_at out, %o, mask %use : $t
-  %is = eq %w, %best
-  %set = and %is, %use
-  %n = index 0
-  store_at place, %n, %o, min, mask %set
-)");
-
-// grad_weight[index] += grad[bag] * scale
-TypedProgram k_bag_backward(
-    "program embedding_bag_backward(out, grad, index, bag, scale; padding, rows, row_stride, "
-    "grad_stride)\neach:\n" NPU_BAG_ROW R"(
-  %gs = param grad_stride : i64
-  %a = mul %bag, %gs
-  %g = load_at grad, %a, mask %use : $t
-  %s = load scale : $t
-  %v = mul %g, %s
-  %rs = param row_stride : i64
-  %o = mul %row, %rs
-  store_at out, %v, %o, add, mask %use
-)");
-
-// grad of the weight of a place: the product of its row and the bag's gradient.
-TypedProgram k_bag_dot(
-    "program embedding_bag_dot(out, grad, index, bag, weight; padding, rows, row_stride, "
-    "grad_stride)\neach:\n" NPU_BAG_ROW R"(
-  %gs = param grad_stride : i64
-  %a = mul %bag, %gs
-  %g = load_at grad, %a, mask %use : $t
-  %rs = param row_stride : i64
-  %o = mul %row, %rs
-  %w = load_at weight, %o, mask %use : $t
-  %p = mul %g, %w
-  %sum = fold sum %p
+const std::string g_texts[] = {add_text("add"), add_text("max"),
+                               bag_text("place, weight, index: i64, bag: i64, out", "out_stride", R"(
+  %w = load_at(weight, %row * row_stride, mask %use)
+  %at = bag * out_stride
+  store_at(place, index(0), %at, min, mask %w == load_at(out, %at, mask %use) and %use)
+)"),
+                               bag_text("out, grad, index: i64, bag: i64, scale", "grad_stride", R"(
+  %v = load_at(grad, bag * grad_stride, mask %use) * scale
+  store_at(out, %v, %row * row_stride, add, mask %use)
+)"),
+                               bag_text("out, grad, index: i64, bag: i64, weight", "grad_stride", R"(
+  %g = load_at(grad, bag * grad_stride, mask %use)
+  %sum = fold(sum, %g * load_at(weight, %row * row_stride, mask %use))
 row:
-  store out, %sum
-)");
+  out = %sum
+)")};
+
+TypedProgram k_bag_sum(g_texts[0].c_str()), k_bag_max(g_texts[1].c_str());
+// The first place of each bag whose element is the greatest.
+TypedProgram k_bag_place(g_texts[2].c_str());
+// grad_weight[index] += grad[bag] * scale
+TypedProgram k_bag_backward(g_texts[3].c_str());
+// grad of the weight of a place: the product of its row and the bag's gradient.
+TypedProgram k_bag_dot(g_texts[4].c_str());
 
 // 16-bit sums would stop growing.
 at::ScalarType sum_type(const Tensor& like) {

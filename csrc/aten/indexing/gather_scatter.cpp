@@ -44,15 +44,10 @@ at::DimVector along(int64_t rank, int64_t dim, int64_t stride) {
 }
 
 TypedProgram k_gather(R"(
-program gather(out, x, index; size, stride)
+formula gather(out, x, index: i64; size: i64, stride: i64)
 each:
-  %i = load index : i64
-  %n = param size : i64
-  %c = check_index %i, %n, check
-  %s = param stride : i64
-  %offset = mul %c, %s
-  %v = load_at x, %offset : $t
-  store out, %v
+  %c = check_index(index, size, check)
+  out = load_at(x, %c * stride)
 )");
 
 void launch_gather(const at::Tensor& result, const at::Tensor& self, int64_t dim, const at::Tensor& index) {
@@ -78,23 +73,17 @@ void launch_gather(const at::Tensor& result, const at::Tensor& self, int64_t dim
 enum Mode { kSet, kAdd, kMul, kMax, kMin };
 ProgramFamily f_scatter;
 
-DeviceProgram& scatter_kernel(Mode mode, npu_dtype compute) {
+DeviceProgram& scatter_program(Mode mode, npu_dtype compute) {
   if (compute == NPU_BOOL && (mode == kAdd || mode == kMul)) {
     mode = mode == kAdd ? kMax : kMin;
   }
   static constexpr const char* kModes[] = {"set", "add", "mul", "max", "min"};
   return f_scatter.get(mode, compute, [&] {
     return std::string(R"(
-program scatter(out, index, src; size, stride)
+formula scatter(out, index: i64, src; size: i64, stride: i64)
 each:
-  %i = load index : i64
-  %n = param size : i64
-  %c = check_index %i, %n, check
-  %s = param stride : i64
-  %offset = mul %c, %s
-  %v = load src : $t
-  store_at out, %v, %offset, )") +
-           kModes[mode] + "\n";
+  store_at(out, src, check_index(index, size, check) * stride, )") +
+           kModes[mode] + ")\n";
   });
 }
 
@@ -130,7 +119,7 @@ void scatter(const at::Tensor& self, int64_t dim, const at::Tensor& index, const
       .with(values)
       .integer(out.size(dim))
       .integer(out.stride(dim))
-      .run(scatter_kernel(mode, compute_dtype(opaque_dtype(out.scalar_type(), label))));
+      .run(scatter_program(mode, compute_dtype(opaque_dtype(out.scalar_type(), label))));
 }
 
 // A number for every index.
@@ -270,17 +259,11 @@ void launch_index_add(at::meta::structured_index_add& op, const at::Tensor& resu
       .scalar(scalar_param(alpha, compute))
       .run(f_index_add.get(one, compute, [&] {
         return std::string(R"(
-program index_add(out, index, src; size, stride, alpha)
+formula index_add(out, index: i64, src; size: i64, stride: i64, alpha)
 each:
-  %i = load index : i64
-  %n = param size : i64
-  %c = check_index %i, %n, check
-  %s = param stride : i64
-  %offset = mul %c, %s
-  %x = load src : $t
-  %alpha = param alpha : $t
-)") + (one ? "" : "  %v = mul %x, %alpha\n") +
-               "  store_at out, " + (one ? "%x" : "%v") + ", %offset, " + (compute == NPU_BOOL ? "max" : "add") + "\n";
+  store_at(out, )") +
+               (one ? "src" : "src * alpha") + ", check_index(index, size, check) * stride, " +
+               (compute == NPU_BOOL ? "max)" : "add)");
       }));
 }
 

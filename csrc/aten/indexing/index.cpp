@@ -217,15 +217,10 @@ at::Tensor& index_out(const at::Tensor& self, const c10::List<std::optional<at::
 }
 
 TypedProgram k_index_fill(R"(
-program index_fill(x, index; size, stride, value)
+formula index_fill(x, index: i64; size: i64, stride: i64, value)
 each:
-  %i = load index : i64
-  %n = param size : i64
-  %c = check_index %i, %n, wrap, check
-  %s = param stride : i64
-  %offset = mul %c, %s
-  %v = param value : $t
-  store_at x, %v, %offset
+  %c = check_index(index, size, wrap, check)
+  store_at(x, value, %c * stride)
 )");
 
 void launch_index_fill(at::TensorIterator& iter, int64_t, int64_t size, int64_t stride, const at::Scalar& value) {
@@ -254,15 +249,10 @@ void launch_index_fill(at::TensorIterator& iter, int64_t, int64_t size, int64_t 
 }
 
 TypedProgram k_index_copy(R"(
-program index_copy(x, index, source; size, stride)
+formula index_copy(x, index: i64, source; size: i64, stride: i64)
 each:
-  %i = load index : i64
-  %n = param size : i64
-  %c = check_index %i, %n, check
-  %s = param stride : i64
-  %offset = mul %c, %s
-  %v = load source : $t
-  store_at x, %v, %offset
+  %c = check_index(index, size, check)
+  store_at(x, source, %c * stride)
 )");
 
 void launch_index_copy(at::TensorIterator& iter, int64_t, int64_t size, int64_t stride) {
@@ -290,15 +280,10 @@ at::Tensor part_of(const at::Tensor& tensor, Part part) {
 }
 
 TypedProgram k_take(R"(
-program take(out, index, x; size, stride)
+formula take(out, index: i64, x; size: i64, stride: i64)
 each:
-  %i = load index : i64
-  %n = param size : i64
-  %c = check_index %i, %n, wrap, check
-  %s = param stride : i64
-  %offset = mul %c, %s
-  %v = load_at x, %offset : $t
-  store out, %v
+  %c = check_index(index, size, wrap, check)
+  out = load_at(x, %c * stride)
 )");
 
 void launch_take(at::TensorIterator& iter, const at::TensorBase& base) {
@@ -340,16 +325,10 @@ void launch_put(at::TensorIterator& iter, const at::TensorBase& base, bool accum
         .integer(part == Part::kWhole ? 1 : 2)
         .run(f_put.get(accumulate, compute, [&] {
           return std::string(R"(
-program put(source, index, x; size, stride)
+formula put(source, index: i64, x; size: i64, stride: i64)
 each:
-  %i = load index : i64
-  %n = param size : i64
-  %c = check_index %i, %n, wrap, check
-  %s = param stride : i64
-  %offset = mul %c, %s
-  %v = load source : $t
-  store_at x, %v, %offset, )") +
-                 mode + "\n";
+  store_at(x, source, check_index(index, size, wrap, check) * stride, )") +
+                 mode + ")\n";
         }));
   });
   if (!target.is_same(self)) {

@@ -20,23 +20,19 @@ namespace torch_npu::masked_cpp {
 namespace {
 
 TypedProgram k_running_sum(R"(
-program running_sum(x, out)
+formula running_sum(x, out)
 each:
-  %x = load x : $t
-  %i = cast %x : i64
-  %s = scan sum %i
+  %s = scan(sum, i64(x))
 each:
-  store out, %s
+  out = %s
 )");
 
 TypedProgram k_running_count(R"(
-program running_count(x, out)
+formula running_count(x, out): bool
 each:
-  %x = load x : bool
-  %i = cast %x : i64
-  %s = scan sum %i
+  %s = scan(sum, i64(x))
 each:
-  store out, %s
+  out = %s
 )");
 
 // The number of ones so far, the element included, in row-major order. `x` is contiguous.
@@ -73,27 +69,14 @@ void store_coordinates(const at::Tensor& out, const at::Tensor& x, const at::Ten
       .integer(out.size(0))
       .run(f_nonzero.get(rank, NPU_I64, [&] {
         std::string text = R"(
-program nonzero(x, number, out; row, column, rows)
+formula nonzero(x: bool, number: i64, out; row: i64, column: i64, rows: i64)
 each:
-  %x = load x : bool
-  %n = load number : i64
-  %rows = param rows : i64
-  %fits = le %n, %rows
-  %m = and %x, %fits
-  %one = const 1 : i64
-  %k = sub %n, %one
-  %row = param row : i64
-  %column = param column : i64
-  %at = mul %k, %row
+  %use = x and number <= rows
+  %at = (number - 1) * row
 )";
         for (int64_t d = 0; d < rank; ++d) {
-          text += replace_all(R"(
-  %i{d} = index {d}
-  %d{d} = const {d} : i64
-  %a{d} = fma %d{d}, %column, %at
-  store_at out, %i{d}, %a{d}, mask %m
-)",
-                              "{d}", std::to_string(d));
+          text +=
+              replace_all("  store_at(out, index({d}), fma({d}, column, %at), mask %use)\n", "{d}", std::to_string(d));
         }
         return text;
       }));
@@ -147,14 +130,9 @@ at::Tensor nonzero_static(const at::Tensor& self, int64_t size, int64_t fill_val
 }
 
 TypedProgram k_masked_select(R"(
-program masked_select(x, mask, number, out)
+formula masked_select(x, mask: bool, number: i64, out)
 each:
-  %m = load mask : bool
-  %n = load number : i64
-  %one = const 1 : i64
-  %k = sub %n, %one
-  %v = load x : $t
-  store_at out, %v, %k, mask %m
+  store_at(out, x, number - 1, mask mask)
 )");
 
 at::Tensor& masked_select_out(const at::Tensor& self, const at::Tensor& mask, at::Tensor& out) {
@@ -201,16 +179,10 @@ at::Tensor masked_select(const at::Tensor& self, const at::Tensor& mask) {
 }
 
 TypedProgram k_masked_scatter(R"(
-program masked_scatter(out, mask, number, source; size)
+formula masked_scatter(out, mask: bool, number: i64, source; size: i64)
 each:
-  %m = load mask : bool
-  %n = load number : i64
-  %one = const 1 : i64
-  %k = sub %n, %one
-  %size = param size : i64
-  %c = check_index %k, %size, check, mask %m
-  %v = load_at source, %c, mask %m : $t
-  store out, %v, mask %m
+  %c = check_index(number - 1, size, check, mask mask)
+  out = load_at(source, %c, mask mask), mask mask
 )");
 
 at::Tensor& masked_scatter_(at::Tensor& self, const at::Tensor& mask, const at::Tensor& source) {
@@ -254,32 +226,19 @@ at::Tensor& masked_scatter_(at::Tensor& self, const at::Tensor& mask, const at::
 // Where the copies of each element begin. A size that the caller gave is checked here, so that the host need not wait:
 // no end may lie behind it, and the last one not before it.
 TypedProgram k_repeat_starts(R"(
-program repeat_starts(repeats, end, out; size, last)
+formula repeat_starts(repeats, end, out; size, last): i64
 each:
-  %r = load repeats : i64
-  %given = load end : i64
-  %one = const 1 : i64
-  %size = param size : i64
-  %room = add %size, %one
-  %end = check_index %given, %room, check
-  %reach = add %end, %one
-  %start = sub %end, %r
-  %zero = const 0 : i64
-  %any = gt %r, %zero
-  %i = index 0
-  %last = param last : i64
-  %ending = eq %i, %last
-  %full = check_index %size, %reach, check, mask %ending
-  store_at out, %i, %start, mask %any
+  %end = check_index(end, size + 1, check)
+  %full = check_index(size, %end + 1, check, mask index(0) == last)
+  store_at(out, index(0), %end - repeats, mask repeats > 0)
 )");
 
 TypedProgram k_running_max(R"(
-program running_max(x, out)
+formula running_max(x, out)
 each:
-  %x = load x : $t
-  %s = scan max %x
+  %s = scan(max, x)
 each:
-  store out, %s
+  out = %s
 )");
 
 at::Tensor repeat_interleave(const at::Tensor& repeats, std::optional<int64_t> output_size) {

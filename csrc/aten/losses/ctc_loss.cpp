@@ -31,50 +31,21 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // One step: from a state, the one beside it, and the one behind a blank that may be left out. `first` is the step at
 // which a sample starts, in the direction of the walk.
 TypedProgram k_step(R"(
-program ctc_step(next, previous, emission, one, two, init, first; time, direction, off1, off2)
+formula ctc_step(next, previous, emission, one: bool, two: bool, init: bool, first: i64;
+   time: i64, direction: i64, off1: i64, off2: i64)
 each:
-  %em = load emission : $t
-  %low = const -inf : $t
-  %zero = const 0 : $t
-  %time = param time : i64
-  %first = load first : i64
-  %since = sub %time, %first
-  %direction = param direction : i64
-  %age = mul %since, %direction
-  %none = const 0 : i64
-  %starts = eq %age, %none
-  %runs = gt %age, %none
-  %init = load init : bool
-  %one = load one : bool
-  %two = load two : bool
-  %m1 = and %one, %runs
-  %m2 = and %two, %runs
-  %off1 = param off1 : i64
-  %off2 = param off2 : i64
-  %a = load previous, mask %runs : $t
-  %bv = load_at previous, %off1, mask %m1 : $t
-  %cv = load_at previous, %off2, mask %m2 : $t
-  %b = where %m1, %bv, %low
-  %c = where %m2, %cv, %low
-  %ab = max %a, %b
-  %abc = max %ab, %c
-  %lost = eq %abc, %low
-  %max = where %lost, %zero, %abc
-  %da = sub %a, %max
-  %db = sub %b, %max
-  %dc = sub %c, %max
-  %ea = exp %da
-  %eb = exp %db
-  %ec = exp %dc
-  %s1 = add %ea, %eb
-  %s2 = add %s1, %ec
-  %l = log %s2
-  %lm = add %l, %max
-  %walk = add %lm, %em
-  %begin = where %init, %em, %low
-  %r1 = where %runs, %walk, %low
-  %r = where %starts, %begin, %r1
-  store next, %r
+  %age = (time - first) * direction
+  %runs = %age > 0
+  %m1 = one and %runs
+  %m2 = two and %runs
+  %a = load(previous, mask %runs)
+  %b = where(%m1, load_at(previous, off1, mask %m1), -inf)
+  %c = where(%m2, load_at(previous, off2, mask %m2), -inf)
+  %abc = max(max(%a, %b), %c)
+  %max = where(%abc == -inf, 0, %abc)
+  %lm = log(exp(%a - %max) + exp(%b - %max) + exp(%c - %max)) + %max
+  %r = where(%age == 0, where(init, emission, -inf), where(%runs, %lm + emission, -inf))
+  next = %r
 )");
 
 struct States {

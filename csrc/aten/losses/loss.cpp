@@ -21,52 +21,40 @@ namespace {
 
 using at::Tensor;
 
-#define NPU_LOSS_HEAD(name)                                               \
-  "program " name                                                         \
-  "(out, x, y, w; p, n)\neach:\n  %x = load x : $t\n  %y = load y : $t\n" \
-  "  %p = param p : $t\n  %zero = const 0 : $t\n  %one = const 1 : $t\n  %half = const 0.5 : $t\n"
-#define NPU_LOSS_TAIL "  store out, %l\n"
-#define NPU_LOSS_FOLD "  %s = fold sum %l\nrow:\n  %n = param n : $t\n  %r = div %s, %n\n  store out, %r\n"
-#define NPU_SLOPE(name, body)                                                   \
-  "program " name                                                               \
-  "(out, x, y, grad, w; p, n)\neach:\n  %x = load x : $t\n  %y = load y : $t\n" \
-  "  %p = param p : $t\n  %zero = const 0 : $t\n  %one = const 1 : $t\n" body   \
-  "  %n = param n : $t\n  %q = div %d, %n\n  %g = load grad : $t\n  %r = mul %q, %g\n  store out, %r\n"
-
+// The programs of one loss, from its value for x, y, w and the parameter p, and from its slope along x.
 struct Loss {
   const char* label;
+  const std::string texts[3];
   TypedProgram each, folded, slope;
+
+  Loss(const char* label, const std::string& value, const std::string& derivative)
+      : label(label),
+        texts{head(label, "", "w") + "  out = " + value,
+              head(label, "_fold", "w") + "  %s = fold(sum, " + value + ")\nrow:\n  out = %s / n",
+              head(label, "_backward", "grad, w") + "  out = (" + derivative + ") / n * grad"},
+        each(texts[0].c_str()),
+        folded(texts[1].c_str()),
+        slope(texts[2].c_str()) {}
+
+ private:
+  static std::string head(const std::string& label, const std::string& suffix, const std::string& last) {
+    return "formula " + label.substr(6) + suffix + "(out, x, y, " + last + "; p, n)\neach:\n";
+  }
 };
 
-#define NPU_LOSS(variable, name, value, derivative)                       \
-  Loss variable {                                                         \
-    "aten::" name, TypedProgram(NPU_LOSS_HEAD(name) value NPU_LOSS_TAIL), \
-        TypedProgram(NPU_LOSS_HEAD(name "_fold") value NPU_LOSS_FOLD),    \
-        TypedProgram(NPU_SLOPE(name "_backward", derivative))             \
-  }
-
-NPU_LOSS(g_mse, "mse_loss", "  %e = sub %x, %y\n  %l = mul %e, %e\n", "  %e = sub %x, %y\n  %d = add %e, %e\n");
+Loss g_mse("aten::mse_loss", "(x - y) * (x - y)", "(x - y) + (x - y)");
 
 // |e| < beta: e^2 / (2 beta), else |e| - beta / 2. The slope's bounds are inclusive.
-NPU_LOSS(g_smooth_l1, "smooth_l1_loss",
-         "  %e = sub %x, %y\n  %a = abs %e\n  %in = lt %a, %p\n  %h = mul %half, %a\n  %h2 = mul %h, %a\n"
-         "  %quad = div %h2, %p\n  %hp = mul %half, %p\n  %lin = sub %a, %hp\n  %l = where %in, %quad, %lin\n",
-         "  %e = sub %x, %y\n  %a = abs %e\n  %in = lt %a, %p\n  %quad = div %e, %p\n  %lin = sign %e\n"
-         "  %d = where %in, %quad, %lin\n");
+Loss g_smooth_l1("aten::smooth_l1_loss",
+                 "where(abs(x - y) < p, 0.5 * abs(x - y) * abs(x - y) / p, abs(x - y) - 0.5 * p)",
+                 "where(abs(x - y) < p, (x - y) / p, sign(x - y))");
 
-NPU_LOSS(g_huber, "huber_loss",
-         "  %e = sub %x, %y\n  %a = abs %e\n  %in = le %a, %p\n  %h = mul %half, %a\n  %quad = mul %h, %a\n"
-         "  %hp = mul %half, %p\n  %b = sub %a, %hp\n  %lin = mul %p, %b\n  %l = where %in, %quad, %lin\n",
-         "  %e = sub %x, %y\n  %a = abs %e\n  %in = le %a, %p\n  %s = sign %e\n  %lin = mul %s, %p\n"
-         "  %d = where %in, %e, %lin\n");
+Loss g_huber("aten::huber_loss", "where(abs(x - y) <= p, 0.5 * abs(x - y) * abs(x - y), p * (abs(x - y) - 0.5 * p))",
+             "where(abs(x - y) <= p, x - y, sign(x - y) * p)");
 
 // Logarithms are cut at -100, the denominator of the slope at 1e-12, as PyTorch does.
-NPU_LOSS(g_bce, "binary_cross_entropy",
-         "  %cut = const -100 : $t\n  %nx = neg %x\n  %l0 = log1p %nx\n  %l1 = max %l0, %cut\n  %m0 = log %x\n"
-         "  %m1 = max %m0, %cut\n  %ym = sub %y, %one\n  %u = mul %ym, %l1\n  %v = mul %y, %m1\n  %k = sub %u, %v\n"
-         "  %w = load w : $t\n  %l = mul %k, %w\n",
-         "  %e = sub %x, %y\n  %rest = sub %one, %x\n  %den = mul %rest, %x\n  %tiny = const 1e-12 : $t\n"
-         "  %by = max %den, %tiny\n  %k = div %e, %by\n  %w = load w : $t\n  %d = mul %k, %w\n");
+Loss g_bce("aten::binary_cross_entropy", "((y - 1) * max(log1p(-x), -100) - y * max(log(x), -100)) * w",
+           "(x - y) / max((1 - x) * x, 1e-12) * w");
 
 at::DimVector common_shape(const Tensor& self, const Tensor& target, const Tensor& weight) {
   at::DimVector shape = at::infer_size_dimvector(self.sizes(), target.sizes());

@@ -29,75 +29,31 @@ void reduce_into(Tensor& out, const Tensor& each, int64_t reduction, bool one_sa
 
 // ---- one class per sample
 
-// %z{s}, the margin less the lead of the target %c{s} over class %i{s}, and whether it counts.
-std::string hinge_lines(const char* suffix) {
-  return replace_all(R"(
-  %t{s} = load target : i64
-  %n{s} = param classes : i64
-  %c{s} = check_index %t{s}, %n{s}, check
-  %stride{s} = param stride : i64
-  %ca{s} = mul %c{s}, %stride{s}
-  %xt{s} = load_at row, %ca{s} : $t
-  %x{s} = load x : $t
-  %m{s} = param margin : $t
-  %d{s} = sub %x{s}, %xt{s}
-  %z{s} = add %d{s}, %m{s}
-  %zero{s} = const 0 : $t
-  %i{s} = index 1
-  %other{s} = ne %i{s}, %c{s}
-  %positive{s} = gt %z{s}, %zero{s}
-  %use{s} = and %other{s}, %positive{s}
-  %squared{s} = param squared : bool
-)",
-                     "{s}", suffix);
-}
-
-// The derivative of the hinge.
-std::string slope_lines(const char* suffix) {
-  return hinge_lines(suffix) + replace_all(R"(
-  %zz{s} = add %z{s}, %z{s}
-  %one{s} = const 1 : $t
-  %h{s} = where %squared{s}, %zz{s}, %one{s}
-  %v{s} = where %use{s}, %h{s}, %zero{s}
-)",
-                                           "{s}", suffix);
-}
+// The margin less the lead of the target %c over the class, whether it counts, and what it adds.
+constexpr const char* kHinge = R"(
+each:
+  %c = check_index(target, classes, check)
+  %z = x - load_at(row, %c * stride) + margin
+  %other = index(1) != %c
+  %use = %other and %z > 0
+)";
+constexpr const char* kSlope = "  %slope = where(%use, where(squared, %z + %z, 1), 0)\n";
+constexpr const char* kParameters = "classes: i64, stride: i64, margin, squared: bool";
 
 ProgramFamily f_multi_margin, f_multi_margin_backward;
 
 std::string multi_margin_text() {
-  return "program multi_margin(out, x, row, target, weight; classes, stride, margin, squared)\neach:\n" +
-         hinge_lines("") + R"(
-  %zz = mul %z, %z
-  %h = where %squared, %zz, %z
-  %v = where %use, %h, %zero
-  %sum = fold sum %v
+  return std::string("formula multi_margin(out, x, row, target: i64, weight; ") + kParameters + ")\n" + kHinge + R"(
+  %sum = fold(sum, where(%use, where(squared, %z * %z, %z), 0))
 row:
-  %tr = load target : i64
-  %nr = param classes : i64
-  %cr = check_index %tr, %nr, check
-  %w = load_at weight, %cr : $t
-  %sw = mul %sum, %w
-  %nf = cast %nr : $t
-  %loss = div %sw, %nf
-  store out, %loss
+  out = %sum * load_at(weight, check_index(target, classes, check)) / number(classes)
 )";
 }
 
 std::string multi_margin_backward_text() {
-  return "program multi_margin_backward(out, x, row, target, weight, grad; classes, stride, margin, squared, scale)\n"
-         "each:\n" +
-         slope_lines("") + "  %sum = fold sum %v\neach:\n" + slope_lines("b") + R"(
-  %minus = neg %sum
-  %g = where %otherb, %vb, %minus
-  %w = load_at weight, %cb : $t
-  %gw = mul %g, %w
-  %scale = param scale : $t
-  %gs = mul %gw, %scale
-  %grad = load grad : $t
-  %r = mul %gs, %grad
-  store out, %r
-)";
+  return std::string("formula multi_margin_backward(out, x, row, target: i64, weight, grad; ") + kParameters +
+         ", scale)\n" + kHinge + kSlope + "  %sum = fold(sum, %slope)\n" + kHinge + kSlope +
+         "  out = where(%other, %slope, -%sum) * load_at(weight, %c) * scale * grad\n";
 }
 
 struct Samples {
@@ -186,57 +142,21 @@ Tensor listed(const Tensor& target, const at::TensorOptions& options) {
 
 // The sum over listed classes j and others d of max(0, 1 - x[j] + x[d]).
 TypedProgram k_multilabel(R"(
-program multilabel_margin(out, xj, xd, mj, md; scale)
+formula multilabel_margin(out, xj, xd, mj, md; scale)
 each:
-  %xj = load xj : $t
-  %xd = load xd : $t
-  %mj = load mj : $t
-  %md = load md : $t
-  %one = const 1 : $t
-  %zero = const 0 : $t
-  %a = sub %one, %xj
-  %z = add %a, %xd
-  %h = max %z, %zero
-  %free = eq %md, %zero
-  %v = mul %h, %mj
-  %u = where %free, %v, %zero
-  %sum = fold sum %u
+  %sum = fold(sum, where(md == 0, max(1 - xj + xd, 0) * mj, 0))
 row:
-  %scale = param scale : $t
-  %r = mul %sum, %scale
-  store out, %r
+  out = %sum * scale
 )");
 
 // For class k: what the listed ones j push it down by if it is not listed, less what it pushes the others by if it is.
 TypedProgram k_multilabel_backward(R"(
-program multilabel_margin_backward(out, xk, xj, mk, mj, grad; scale)
+formula multilabel_margin_backward(out, xk, xj, mk, mj, grad; scale)
 each:
-  %xk = load xk : $t
-  %xj = load xj : $t
-  %mk = load mk : $t
-  %mj = load mj : $t
-  %one = const 1 : $t
-  %zero = const 0 : $t
-  %a = sub %one, %xj
-  %z1 = add %a, %xk
-  %b = sub %one, %xk
-  %z2 = add %b, %xj
-  %p1 = gt %z1, %zero
-  %p2 = gt %z2, %zero
-  %free_k = eq %mk, %zero
-  %free_j = eq %mj, %zero
-  %u1 = and %p1, %free_k
-  %u2 = and %p2, %free_j
-  %g1 = where %u1, %mj, %zero
-  %g2 = where %u2, %mk, %zero
-  %g = sub %g1, %g2
-  %sum = fold sum %g
+  %g = where(1 - xj + xk > 0 and mk == 0, mj, 0) - where(1 - xk + xj > 0 and mj == 0, mk, 0)
+  %sum = fold(sum, %g)
 row:
-  %scale = param scale : $t
-  %grad = load grad : $t
-  %s = mul %sum, %scale
-  %r = mul %s, %grad
-  store out, %r
+  out = %sum * scale * grad
 )");
 
 struct Labels {

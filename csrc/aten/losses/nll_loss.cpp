@@ -18,37 +18,39 @@ namespace {
 
 using at::Tensor;
 
-#define NPU_NLL(name, outputs, weight)                                                                \
-  "program " name "(" outputs                                                                         \
-  ", x, target, w; classes, x_stride, w_stride, ignore, mean)\neach:\n"                               \
-  "  %t = load target : i64\n  %ignore = param ignore : i64\n  %use = ne %t, %ignore\n"               \
-  "  %classes = param classes : i64\n  %c = check_index %t, %classes, check, mask %use\n"             \
-  "  %xs = param x_stride : i64\n  %xa = mul %c, %xs\n  %x = load_at x, %xa, mask %use : $t\n" weight \
-  "  %p = mul %x, %w\n  %l = neg %p\n"
-#define NPU_NLL_WEIGHT "  %ws = param w_stride : i64\n  %wa = mul %c, %ws\n  %w = load_at w, %wa, mask %use : $t\n"
-#define NPU_NLL_NO_WEIGHT "  %w = cast %use : $t\n"
-#define NPU_NLL_FOLD                                                                               \
-  "  %s = fold sum %l\n  %n = fold sum %w\nrow:\n  store total, %n\n  %mean = param mean : bool\n" \
-  "  %one = const 1 : $t\n  %by = where %mean, %n, %one\n  %r = div %s, %by\n  store out, %r\n"
+// %use, whether the target counts, its class %c and the weight %w.
+std::string target_lines(bool weighted) {
+  return std::string("each:\n  %use = target != ignore\n  %c = check_index(target, classes, check, mask %use)\n") +
+         (weighted ? "  %w = load_at(w, %c * w_stride, mask %use)\n" : "  %w = number(%use)\n");
+}
 
-TypedProgram k_each(NPU_NLL("nll_loss", "out", NPU_NLL_NO_WEIGHT) "  store out, %l\n");
-TypedProgram k_each_weight(NPU_NLL("nll_loss_weight", "out", NPU_NLL_WEIGHT) "  store out, %l\n");
-TypedProgram k_fold(NPU_NLL("nll_loss_sum", "out, total", NPU_NLL_NO_WEIGHT) NPU_NLL_FOLD);
-TypedProgram k_fold_weight(NPU_NLL("nll_loss_weight_sum", "out, total", NPU_NLL_WEIGHT) NPU_NLL_FOLD);
+std::string value_text(bool weighted, bool folded) {
+  return std::string("formula nll_loss(out") + (folded ? ", total" : "") +
+         ", x, target: i64, w; classes: i64, x_stride: i64, w_stride: i64, ignore: i64, mean: bool)\n" +
+         target_lines(weighted) + "  %l = -(load_at(x, %c * x_stride, mask %use) * %w)\n" +
+         (folded ? R"(
+  %s = fold(sum, %l)
+  %n = fold(sum, %w)
+row:
+  total = %n
+  out = %s / where(mean, %n, 1)
+)"
+                 : "  out = %l\n");
+}
 
 // Into a gradient of zeros: one element per target.
-#define NPU_NLL_BACKWARD(name, operands, weight)                                                 \
-  "program " name "(out, grad, target, total" operands                                           \
-  "; classes, out_stride, ignore, mean, w_stride)\neach:\n"                                      \
-  "  %t = load target : i64\n  %ignore = param ignore : i64\n  %use = ne %t, %ignore\n"          \
-  "  %classes = param classes : i64\n  %c = check_index %t, %classes, check, mask %use\n" weight \
-  "  %total = load total : $t\n  %mean = param mean : bool\n  %one = const 1 : $t\n"             \
-  "  %by = where %mean, %total, %one\n  %q = div %gw, %by\n  %n = neg %q\n"                      \
-  "  %os = param out_stride : i64\n  %at = mul %c, %os\n  store_at out, %n, %at, mask %use\n"
+std::string backward_text(bool weighted) {
+  return std::string("formula nll_loss_backward(out, grad, target: i64, total") + (weighted ? ", w" : "") +
+         "; classes: i64, out_stride: i64, ignore: i64, mean: bool, w_stride: i64)\n" + target_lines(weighted) +
+         "  %g = " + (weighted ? "grad * %w" : "grad") +
+         "\n  store_at(out, -(%g / where(mean, total, 1)), %c * out_stride, mask %use)\n";
+}
 
-TypedProgram k_backward(NPU_NLL_BACKWARD("nll_loss_backward", "", "  %gw = load grad : $t\n"));
-TypedProgram k_backward_weight(NPU_NLL_BACKWARD("nll_loss_weight_backward", ", w",
-                                                NPU_NLL_WEIGHT "  %g = load grad : $t\n  %gw = mul %g, %w\n"));
+const std::string g_texts[] = {value_text(false, false), value_text(true, false), value_text(false, true),
+                               value_text(true, true),   backward_text(false),    backward_text(true)};
+TypedProgram k_each(g_texts[0].c_str()), k_each_weight(g_texts[1].c_str());
+TypedProgram k_fold(g_texts[2].c_str()), k_fold_weight(g_texts[3].c_str());
+TypedProgram k_backward(g_texts[4].c_str()), k_backward_weight(g_texts[5].c_str());
 
 int64_t class_dim(const Tensor& self) {
   return self.dim() == 1 ? 0 : 1;

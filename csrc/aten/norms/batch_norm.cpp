@@ -16,82 +16,75 @@ namespace {
 using at::Tensor;
 using Three = std::tuple<Tensor, Tensor, Tensor>;
 
-#define NPU_BATCH_STATS(name, extra)                                                              \
-  "program " name "(out, mean, invstd, x, weight, bias" extra                                     \
-  "; eps, n, momentum, unbiased)\neach:\n"                                                        \
-  "  %x = load x : $t\n  %w = fold welford %x\nrow:\n  %mean = get %w, 0\n  %m2 = get %w, 1\n"    \
-  "  %n = param n : $t\n  %var = div %m2, %n\n  %eps = param eps : $t\n  %sum = add %var, %eps\n" \
-  "  %invstd = rsqrt %sum\n  store mean, %mean\n  store invstd, %invstd\n"
-#define NPU_BATCH_RUNNING                                                                                      \
-  "  %m = param momentum : $t\n  %one = const 1 : $t\n  %keep = sub %one, %m\n"                                \
-  "  %rm = load running_mean : $t\n  %rm1 = mul %rm, %keep\n  %rm2 = mul %mean, %m\n  %rm3 = add %rm1, %rm2\n" \
-  "  store running_mean, %rm3\n  %u = param unbiased : $t\n  %uvar = div %m2, %u\n"                            \
-  "  %rv = load running_var : $t\n  %rv1 = mul %rv, %keep\n  %rv2 = mul %uvar, %m\n  %rv3 = add %rv1, %rv2\n"  \
-  "  store running_var, %rv3\n"
-#define NPU_BATCH_APPLY                                                                                \
-  "each:\n  %y = load x : $t\n  %d = sub %y, %mean\n  %h = mul %d, %invstd\n  %g = load weight : $t\n" \
-  "  %b = load bias : $t\n  %s = mul %h, %g\n  %r = add %s, %b\n  store out, %r\n"
+TypedProgram k_train(R"(
+formula batch_norm(out, mean, invstd, x, weight, bias; eps, n, momentum, unbiased)
+each:
+  %w = fold(welford, x)
+row:
+  %mean = get(%w, 0)
+  %invstd = rsqrt(get(%w, 1) / n + eps)
+  mean = %mean
+  invstd = %invstd
+each:
+  out = (x - %mean) * %invstd * weight + bias
+)");
 
-TypedProgram k_train(NPU_BATCH_STATS("batch_norm", "") NPU_BATCH_APPLY);
-TypedProgram k_train_running(NPU_BATCH_STATS("batch_norm_running", ", running_mean, running_var")
-                                 NPU_BATCH_RUNNING NPU_BATCH_APPLY);
+TypedProgram k_train_running(R"(
+formula batch_norm_running(out, mean, invstd, x, weight, bias, running_mean, running_var; eps, n, momentum, unbiased)
+each:
+  %w = fold(welford, x)
+row:
+  %mean = get(%w, 0)
+  %m2 = get(%w, 1)
+  %invstd = rsqrt(%m2 / n + eps)
+  mean = %mean
+  invstd = %invstd
+  running_mean = running_mean * (1 - momentum) + %mean * momentum
+  running_var = running_var * (1 - momentum) + %m2 / unbiased * momentum
+each:
+  out = (x - %mean) * %invstd * weight + bias
+)");
 
 TypedProgram k_eval(R"(
-program batch_norm_eval(out, mean, var, x, weight, bias; eps)
+formula batch_norm_eval(out, mean, var, x, weight, bias; eps)
 each:
-  %x = load x : $t
-  %mean = load mean : $t
-  %var = load var : $t
-  %eps = param eps : $t
-  %sum = add %var, %eps
-  %invstd = rsqrt %sum
-  %d = sub %x, %mean
-  %h = mul %d, %invstd
-  %g = load weight : $t
-  %b = load bias : $t
-  %s = mul %h, %g
-  %r = add %s, %b
-  store out, %r
+  out = (x - mean) * rsqrt(var + eps) * weight + bias
 )");
 
-// `stat` is the inverse deviation in training and the running variance in evaluation; %invstd comes from it.
-#define NPU_BATCH_BACKWARD(name, extra, invstd)                                                           \
-  "program " name "(weight_grad, bias_grad, grad, x, mean, stat, weight" extra                            \
-  "; n, eps)\nrow:\n"                                                                                     \
-  "  %mean = load mean : $t\n  %stat = load stat : $t\n" invstd                                           \
-  "each:\n  %g = load grad : $t\n"                                                                        \
-  "  %x = load x : $t\n  %d = sub %x, %mean\n  %p = mul %g, %d\n  %a = fold sum %g\n  %b = fold sum %p\n" \
-  "row:\n  store bias_grad, %a\n  %wg = mul %b, %invstd\n  store weight_grad, %wg\n"
-#define NPU_TRAINED "  %one = const 1 : $t\n  %invstd = mul %stat, %one\n"
-#define NPU_RUNNING "  %eps = param eps : $t\n  %sum = add %stat, %eps\n  %invstd = rsqrt %sum\n"
+// `stat` is the inverse deviation in training and the running variance in evaluation.
+std::string backward_text(bool train, bool with_input) {
+  std::string text = with_input ? "formula batch_norm_backward(" : "formula batch_norm_weight_grad(";
+  text += "weight_grad, bias_grad, grad, x, mean, stat, weight";
+  text += with_input ? ", out; n, eps)" : "; n, eps)";
+  text += std::string("\nrow:\n  %mean = mean\n  %invstd = ") + (train ? "stat" : "rsqrt(stat + eps)");
+  text += R"(
+each:
+  %a = fold(sum, grad)
+  %b = fold(sum, grad * (x - %mean))
+row:
+  bias_grad = %a
+  %wg = %b * %invstd
+  weight_grad = %wg
+)";
+  if (!with_input) return text;
+  return text + (train ? R"(
+  %am = %a / n
+  %k = %wg / n * %invstd
+  %scale = %invstd * weight
+each:
+  out = (grad - %am - (x - %mean) * %k) * %scale
+)"
+                       : R"(
+  %scale = %invstd * weight
+each:
+  out = grad * %scale
+)");
+}
 
-TypedProgram k_backward_train(NPU_BATCH_BACKWARD("batch_norm_backward", ", out", NPU_TRAINED) R"(
-  %n = param n : $t
-  %am = div %a, %n
-  %wm = div %wg, %n
-  %k = mul %wm, %invstd
-  %w = load weight : $t
-  %scale = mul %invstd, %w
-each:
-  %g2 = load grad : $t
-  %x2 = load x : $t
-  %d2 = sub %x2, %mean
-  %q = mul %d2, %k
-  %q1 = sub %g2, %am
-  %q2 = sub %q1, %q
-  %r = mul %q2, %scale
-  store out, %r
-)");
-TypedProgram k_backward_eval(NPU_BATCH_BACKWARD("batch_norm_backward_eval", ", out", NPU_RUNNING) R"(
-  %w = load weight : $t
-  %scale = mul %invstd, %w
-each:
-  %g2 = load grad : $t
-  %r = mul %g2, %scale
-  store out, %r
-)");
-TypedProgram k_weight_train(NPU_BATCH_BACKWARD("batch_norm_weight_grad", "", NPU_TRAINED));
-TypedProgram k_weight_eval(NPU_BATCH_BACKWARD("batch_norm_weight_grad_eval", "", NPU_RUNNING));
+const std::string g_texts[] = {backward_text(true, true), backward_text(false, true), backward_text(true, false),
+                               backward_text(false, false)};
+TypedProgram k_backward_train(g_texts[0].c_str()), k_backward_eval(g_texts[1].c_str());
+TypedProgram k_weight_train(g_texts[2].c_str()), k_weight_eval(g_texts[3].c_str());
 
 // Every dimension but the channels'.
 DimMask all_but_channels(const Tensor& input) {

@@ -20,133 +20,87 @@ namespace {
 using at::Tensor;
 
 TypedProgram k_norm(R"(
-program layer_norm(out, mean, rstd, x, weight, bias; eps, n)
+formula layer_norm(out, mean, rstd, x, weight, bias; eps, n)
 each:
-  %x = load x : $t
-  %w = fold welford %x
+  %w = fold(welford, x)
 row:
-  %mean = get %w, 0
-  %m2 = get %w, 1
-  %n = param n : $t
-  %var = div %m2, %n
-  %eps = param eps : $t
-  %sum = add %var, %eps
-  %rstd = rsqrt %sum
-  store mean, %mean
-  store rstd, %rstd
+  %mean = get(%w, 0)
+  %rstd = rsqrt(get(%w, 1) / n + eps)
+  mean = %mean
+  rstd = %rstd
 each:
-  %again = load x : $t
-  %d = sub %again, %mean
-  %norm = mul %d, %rstd
-  %gamma = load weight : $t
-  %beta = load bias : $t
-  %scaled = mul %norm, %gamma
-  %y = add %scaled, %beta
-  store out, %y
+  out = (x - %mean) * %rstd * weight + bias
 )");
 
 TypedProgram k_norm_backward(R"(
-program layer_norm_backward(out, grad, x, mean, rstd, weight; n)
+formula layer_norm_backward(out, grad, x, mean, rstd, weight; n)
 row:
-  %mean = load mean : $t
-  %rstd = load rstd : $t
+  %mean = mean
+  %rstd = rstd
 each:
-  %g = load grad : $t
-  %w = load weight : $t
-  %x = load x : $t
-  %gw = mul %g, %w
-  %d = sub %x, %mean
-  %p = mul %d, %gw
-  %a = fold sum %gw
-  %b = fold sum %p
+  %gw = grad * weight
+  %a = fold(sum, %gw)
+  %b = fold(sum, (x - %mean) * %gw)
 row:
-  %n = param n : $t
-  %am = div %a, %n
-  %bm = div %b, %n
-  %shift = mul %am, %rstd
-  %r2 = mul %rstd, %rstd
-  %r3 = mul %r2, %rstd
-  %slope = mul %bm, %r3
+  %shift = %a / n * %rstd
+  %slope = %b / n * (%rstd * %rstd * %rstd)
 each:
-  %g2 = load grad : $t
-  %w2 = load weight : $t
-  %x2 = load x : $t
-  %gw2 = mul %g2, %w2
-  %gs = mul %gw2, %rstd
-  %d2 = sub %x2, %mean
-  %q = mul %d2, %slope
-  %q1 = sub %gs, %q
-  %r = sub %q1, %shift
-  store out, %r
+  out = grad * weight * %rstd - (x - %mean) * %slope - %shift
 )");
 
 // Sums of the gradient, and of the gradient times the normalised input. Layer norm's rows are the weight's elements,
 // and every point of a row has statistics of its own; group norm's are channels of one sample, which share theirs.
-#define NPU_NORM_SUMS(name, per_row, per_point)                                                             \
-  "program " name "(scaled, plain, grad, x, mean, rstd)\n" per_row                                          \
-  "each:\n  %g = load grad : $t\n  %x = load x : $t\n" per_point                                            \
-  "  %d = sub %x, %mean\n  %h = mul %d, %rstd\n  %p = mul %g, %h\n  %a = fold sum %p\n  %b = fold sum %g\n" \
-  "row:\n  store scaled, %a\n  store plain, %b\n"
-#define NPU_NORM_STATISTICS "  %mean = load mean : $t\n  %rstd = load rstd : $t\n"
-
-TypedProgram k_norm_weight(NPU_NORM_SUMS("layer_norm_weight_grad", "", NPU_NORM_STATISTICS));
+TypedProgram k_norm_weight(R"(
+formula layer_norm_weight_grad(scaled, plain, grad, x, mean, rstd)
+each:
+  %a = fold(sum, grad * ((x - mean) * rstd))
+  %b = fold(sum, grad)
+row:
+  scaled = %a
+  plain = %b
+)");
 
 // The gradients of group norm: one pass over gradient and input for the sums of every channel, from which those of
 // weight and bias and the coefficients of the input's follow, and one pass for the input.
-TypedProgram k_group_sums(NPU_NORM_SUMS("group_norm_sums", "row:\n" NPU_NORM_STATISTICS, ""));
+TypedProgram k_group_sums(R"(
+formula group_norm_sums(scaled, plain, grad, x, mean, rstd)
+row:
+  %mean = mean
+  %rstd = rstd
+each:
+  %a = fold(sum, grad * ((x - %mean) * %rstd))
+  %b = fold(sum, grad)
+row:
+  scaled = %a
+  plain = %b
+)");
 
 TypedProgram k_group_parameters(R"(
-program group_norm_parameters(weight, bias, scaled, plain)
+formula group_norm_parameters(weight, bias, scaled, plain)
 each:
-  %a = load scaled : $t
-  %b = load plain : $t
-  %as = fold sum %a
-  %bs = fold sum %b
+  %as = fold(sum, scaled)
+  %bs = fold(sum, plain)
 row:
-  store weight, %as
-  store bias, %bs
+  weight = %as
+  bias = %bs
 )");
 
 TypedProgram k_group_coefficients(R"(
-program group_norm_coefficients(slope, shift, scaled, plain, weight, rstd; n)
+formula group_norm_coefficients(slope, shift, scaled, plain, weight, rstd; n)
 row:
-  %rstd = load rstd : $t
+  %rstd = rstd
 each:
-  %a = load scaled : $t
-  %b = load plain : $t
-  %w = load weight : $t
-  %aw = mul %a, %w
-  %bw = mul %b, %w
-  %as = fold sum %aw
-  %bs = fold sum %bw
+  %as = fold(sum, scaled * weight)
+  %bs = fold(sum, plain * weight)
 row:
-  %n = param n : $t
-  %am = div %as, %n
-  %bm = div %bs, %n
-  %r2 = mul %rstd, %rstd
-  %slope = mul %am, %r2
-  %shift = mul %bm, %rstd
-  store slope, %slope
-  store shift, %shift
+  slope = %as / n * (%rstd * %rstd)
+  shift = %bs / n * %rstd
 )");
 
 TypedProgram k_group_input(R"(
-program group_norm_input_grad(out, grad, x, mean, rstd, weight, slope, shift)
+formula group_norm_input_grad(out, grad, x, mean, rstd, weight, slope, shift)
 each:
-  %g = load grad : $t
-  %x = load x : $t
-  %mean = load mean : $t
-  %rstd = load rstd : $t
-  %w = load weight : $t
-  %slope = load slope : $t
-  %shift = load shift : $t
-  %s = mul %w, %rstd
-  %gs = mul %g, %s
-  %d = sub %x, %mean
-  %q = mul %d, %slope
-  %q1 = sub %gs, %q
-  %r = sub %q1, %shift
-  store out, %r
+  out = grad * (weight * rstd) - (x - mean) * slope - shift
 )");
 
 // PyTorch's CPU kernels keep statistics in the input's type, unless a half input meets float weights.

@@ -3,7 +3,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 
-#include "csrc/aten/dispatch/nest.h"
 #include "csrc/aten/dispatch/reduction.h"
 
 namespace torch_npu::rms_norm {
@@ -13,76 +12,51 @@ using at::Tensor;
 
 // With a residual the second pass reads the sum as it was rounded when it was stored, which is what the gradient will
 // see.
-std::string forward_text(bool residual) {
-  const std::string text = R"(
-program rms_norm(out, rstd, x, weight$operands; eps, n)
+TypedProgram k_forward[] = {TypedProgram(R"(
+formula rms_norm(out, rstd, x, weight; eps, n)
 each:
-$sum  %q = mul %x, %x
-  %s = fold sum %q
+  %s = fold(sum, x * x)
 row:
-  %n = param n : $t
-  %m = div %s, %n
-  %eps = param eps : $t
-  %e = add %m, %eps
-  %rstd = rsqrt %e
-  store rstd, %rstd
+  %rstd = rsqrt(%s / n + eps)
+  rstd = %rstd
 each:
-  %again = load x : $t
-  %norm = mul %again, %rstd
-  %gamma = load weight : $t
-  %y = mul %norm, %gamma
-  store out, %y
-)";
-  const std::string sum = residual ? "  %a = load x1 : $t\n  %b = load x2 : $t\n  %x = add %a, %b\n  store x, %x\n"
-                                   : "  %x = load x : $t\n";
-  return replace_all(replace_all(text, "$operands", residual ? ", x1, x2" : ""), "$sum", sum);
-}
+  out = x * %rstd * weight
+)"),
+                            TypedProgram(R"(
+formula rms_norm(out, rstd, x, weight, x1, x2; eps, n)
+each:
+  %x = x1 + x2
+  x = %x
+  %s = fold(sum, %x * %x)
+row:
+  %rstd = rsqrt(%s / n + eps)
+  rstd = %rstd
+each:
+  out = x * %rstd * weight
+)")};
 
-std::string backward_text(bool through_sum) {
-  return replace_all(R"(
-program rms_norm_backward(out, grad, x, rstd, weight$operand; n)
+// The second one adds what reached the sum of input and residual.
+std::string backward_text(const char* operand, const char* more) {
+  return std::string("formula rms_norm_backward(out, grad, x, rstd, weight") + operand + R"(; n)
 row:
-  %rstd = load rstd : $t
+  %rstd = rstd
 each:
-  %g = load grad : $t
-  %w = load weight : $t
-  %x = load x : $t
-  %gw = mul %g, %w
-  %h = mul %x, %rstd
-  %p = mul %gw, %h
-  %b = fold sum %p
+  %b = fold(sum, grad * weight * (x * %rstd))
 row:
-  %n = param n : $t
-  %bm = div %b, %n
+  %m = %b / n
 each:
-  %g2 = load grad : $t
-  %w2 = load weight : $t
-  %x2 = load x : $t
-  %gw2 = mul %g2, %w2
-  %h2 = mul %x2, %rstd
-  %q = mul %h2, %bm
-  %q2 = sub %gw2, %q
-  %r = mul %q2, %rstd
-)",
-                     "$operand", through_sum ? ", grad_sum" : "") +
-         (through_sum ? "  %gs = load grad_sum : $t\n  %all = add %r, %gs\n  store out, %all\n" : "  store out, %r\n");
+  out = (grad * weight - x * %rstd * %m) * %rstd)" +
+         more + "\n";
 }
-
-const std::string texts[] = {forward_text(false), forward_text(true), backward_text(false), backward_text(true)};
-TypedProgram k_forward[] = {TypedProgram(texts[0].c_str()), TypedProgram(texts[1].c_str())};
-TypedProgram k_backward[] = {TypedProgram(texts[2].c_str()), TypedProgram(texts[3].c_str())};
+const std::string g_texts[] = {backward_text("", ""), backward_text(", grad_sum", " + grad_sum")};
+TypedProgram k_backward[] = {TypedProgram(g_texts[0].c_str()), TypedProgram(g_texts[1].c_str())};
 
 TypedProgram k_weight(R"(
-program rms_norm_weight_grad(weight, grad, x, rstd)
+formula rms_norm_weight_grad(weight, grad, x, rstd)
 each:
-  %g = load grad : $t
-  %x = load x : $t
-  %rstd = load rstd : $t
-  %h = mul %x, %rstd
-  %p = mul %g, %h
-  %a = fold sum %p
+  %a = fold(sum, grad * (x * rstd))
 row:
-  store weight, %a
+  weight = %a
 )");
 
 double count_of(const Tensor& x, int64_t dims) {

@@ -21,21 +21,11 @@ namespace torch_npu::dropout_cpp {
 namespace {
 
 TypedProgram k_dropout(R"(
-program dropout(out, x, kept; seed, offset, threshold, scale)
+formula dropout(out, x, kept; seed: i64, offset: i64, threshold: i64, scale)
 each:
-  %seed = param seed : i64
-  %offset = param offset : i64
-  %i = index 0
-  %w = philox %seed, %offset, %i, 0
-  %t = param threshold : i64
-  %keep = ge %w, %t
-  %x = load x : $t
-  %scale = param scale : $t
-  %y = mul %x, %scale
-  %zero = const 0 : $t
-  %r = where %keep, %y, %zero
-  store out, %r
-  store kept, %keep
+  %keep = philox(seed, offset, index(0), 0) >= threshold
+  out = where(%keep, x * scale, 0)
+  kept = %keep
 )");
 
 std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, double p, std::optional<bool> train) {
@@ -58,15 +48,9 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, doubl
 }
 
 TypedProgram k_dropout_backward(R"(
-program dropout_backward(out, grad, kept; scale)
+formula dropout_backward(out, grad, kept: bool; scale)
 each:
-  %g = load grad : $t
-  %k = load kept : bool
-  %scale = param scale : $t
-  %y = mul %g, %scale
-  %zero = const 0 : $t
-  %r = where %k, %y, %zero
-  store out, %r
+  out = where(kept, grad * scale, 0)
 )");
 
 at::Tensor native_dropout_backward(const at::Tensor& grad, const at::Tensor& mask, double scale) {
@@ -90,17 +74,10 @@ at::Tensor native_dropout_backward(const at::Tensor& grad, const at::Tensor& mas
 }
 
 TypedProgram k_keys(R"(
-program random_keys(out; seed, offset)
+formula random_keys(out; seed, offset): i64
 each:
-  %seed = param seed : i64
-  %offset = param offset : i64
-  %i = index 0
-  %w0 = philox %seed, %offset, %i, 0
-  %w1 = philox %seed, %offset, %i, 1
-  %by = const 31 : i64
-  %h = shl %w1, %by
-  %bits = xor %h, %w0
-  store out, %bits
+  %bits = xor(shl(philox(seed, offset, index(0), 1), 31), philox(seed, offset, index(0), 0))
+  out = %bits
 )");
 
 at::Tensor& randperm_out(int64_t n, std::optional<at::Generator> generator, at::Tensor& result) {
@@ -126,19 +103,11 @@ at::Tensor& randperm_out(int64_t n, std::optional<at::Generator> generator, at::
 
 // With replacement: the number of categories whose cumulated weight is at most u times the total.
 TypedProgram k_draw(R"(
-program multinomial(cumulated, u, total, out; last)
+formula multinomial(cumulated, u, total, out; last: i64)
 each:
-  %c = load cumulated : $t
-  %u = load u : $t
-  %total = load total : $t
-  %target = mul %u, %total
-  %below = le %c, %target
-  %one = cast %below : i64
-  %n = fold sum %one
+  %n = fold(sum, i64(cumulated <= u * total))
 row:
-  %last = param last : i64
-  %r = min %n, %last
-  store out, %r
+  out = min(%n, last)
 )");
 
 void launch_multinomial(at::Tensor& result, const at::Tensor& self, int64_t samples,

@@ -19,6 +19,7 @@
 
 #include "csrc/aten/dispatch/command.h"
 #include "csrc/aten/dispatch/complex.h"
+#include "csrc/aten/dispatch/nest.h"
 #include "csrc/aten/dispatch/pointwise.h"
 #include "table/kernels.h"
 
@@ -136,20 +137,11 @@ at::Tensor& eye_out(int64_t n, at::Tensor& out) {
 }
 
 // The program names the last two dimensions, so there is one for each rank.
-template <bool upper>
-TypedProgram& triangle_kernel(int64_t rank) {
-  static const auto text = [](int64_t rank) {
-    return "program " + std::string(upper ? "triu" : "tril") + "(out, x; k)\neach:\n  %row = index " +
-           std::to_string(rank - 2) + "\n  %column = index " + std::to_string(rank - 1) +
-           "\n  %k = param k : i64\n  %d = sub %column, %row\n  %in = " + (upper ? "ge" : "le") +
-           " %d, %k\n  %x = load x, mask %in : $t\n  store out, %x\n";
-  };
-  static const std::string texts[] = {text(2), text(3), text(4), text(5), text(6), text(7), text(8)};
-  static TypedProgram kernels[] = {TypedProgram(texts[0].c_str()), TypedProgram(texts[1].c_str()),
-                                   TypedProgram(texts[2].c_str()), TypedProgram(texts[3].c_str()),
-                                   TypedProgram(texts[4].c_str()), TypedProgram(texts[5].c_str()),
-                                   TypedProgram(texts[6].c_str())};
-  return kernels[rank - 2];
+ProgramFamily f_tril, f_triu;
+
+std::string triangle_text(bool upper, int64_t rank) {
+  return std::string("formula ") + (upper ? "triu" : "tril") + "(out, x; k: i64)\neach:\n  out = load(x, mask index(" +
+         std::to_string(rank - 1) + ") - index(" + std::to_string(rank - 2) + (upper ? ") >= k)\n" : ") <= k)\n");
 }
 
 template <bool upper, class Meta>
@@ -163,7 +155,9 @@ void launch_triangle(Meta& op, const at::Tensor& out, const at::Tensor& self, in
   if (type == NPU_DTYPE_NONE || self.dim() > NPU_MAX_RANK || out.dtype() != self.dtype()) {
     throw Unsupported(label);
   }
-  launch_by_index({&out, &self}, triangle_kernel<upper>(self.dim()).of(compute_dtype(type)), label, {integer(k)});
+  DeviceProgram& program =
+      (upper ? f_triu : f_tril).get(self.dim(), compute_dtype(type), [&] { return triangle_text(upper, self.dim()); });
+  launch_by_index({&out, &self}, program, label, {integer(k)});
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

@@ -22,11 +22,6 @@
 
 namespace torch_npu {
 
-std::string draw_lines(int words) {
-  std::string lines = "  %seed = param seed : i64\n  %offset = param offset : i64\n  %i = index 0\n";
-  return lines + per_dimension(words, "  %w{d} = philox %seed, %offset, %i, {d}\n");
-}
-
 RandomNest::RandomNest(const char* label, int64_t count, const at::Tensor& first,
                        const std::optional<at::Generator>& generator)
     : Nest(NPU_MAP, label, {count}) {
@@ -39,130 +34,50 @@ namespace {
 
 using Gen = std::optional<at::Generator>;
 
-// A distribution: its program for 32-bit and for 64-bit floats, which need more bits. Both end in %r.
+// A distribution: a formula of uniform %u in (0, 1] and %v in [0, 1). 64-bit floats need two words for each.
 struct Distribution {
   const char* label;
-  std::string lines32;
-  std::string lines64;
+  const char* formula;
   ProgramFamily family;
 
   DeviceProgram& of(npu_dtype compute) {
     return family.get(0, compute, [&] {
-      return "program random(out; seed, offset, a, b)\neach:\n" + (compute == NPU_F64 ? lines64 : lines32) +
-             "  store out, %r\n";
+      const int wide = compute == NPU_F64;
+      const bool two = std::string(formula).find("%v") != std::string::npos;
+      return std::string("formula random(out; seed: i64, offset: i64, a, b)\neach:\n") + kFirst[wide] +
+             (two ? kSecond[wide] : "") + "  out = " + formula + "\n";
     });
   }
+
+ private:
+  static constexpr const char* kFirst[] = {
+      "  %u = number(philox(seed, offset, index(0), 0) + 1) * 2.3283064365386963e-10\n",
+      R"(
+  %high = shl(and(philox(seed, offset, index(0), 1), 0x1fffff), 32)
+  %u = number(or(%high, philox(seed, offset, index(0), 0)) + 1) * 1.1102230246251565e-16
+)"};
+  static constexpr const char* kSecond[] = {
+      "  %v = number(philox(seed, offset, index(0), 1)) * 2.3283064365386963e-10\n", R"(
+  %high = shl(and(philox(seed, offset, index(0), 3), 0x1fffff), 32)
+  %v = number(or(%high, philox(seed, offset, index(0), 2))) * 1.1102230246251565e-16
+)"};
 };
 
-// %u uniform in (0, 1], from one or two words; %v in [0, 1) from further ones.
-const char* const kOpen32 = R"(
-  %one = const 1 : i64
-  %wu = add %w0, %one
-  %fu = cast %wu : $t
-  %scale = const 2.3283064365386963e-10 : $t
-  %u = mul %fu, %scale
-)";
-const char* const kSecond32 = R"(
-  %fv = cast %w1 : $t
-  %v = mul %fv, %scale
-)";
-const char* const kOpen64 = R"(
-  %one = const 1 : i64
-  %low = const 0x1fffff : i64
-  %by = const 32 : i64
-  %h1 = and %w1, %low
-  %s1 = shl %h1, %by
-  %b1 = or %s1, %w0
-  %wu = add %b1, %one
-  %fu = cast %wu : $t
-  %scale = const 1.1102230246251565e-16 : $t
-  %u = mul %fu, %scale
-)";
-const char* const kSecond64 = R"(
-  %h3 = and %w3, %low
-  %s3 = shl %h3, %by
-  %b3 = or %s3, %w2
-  %fv = cast %b3 : $t
-  %v = mul %fv, %scale
-)";
-// Box-Muller.
-const char* const kNormal = R"(
-  %log = log %u
-  %minus2 = const -2 : $t
-  %l2 = mul %log, %minus2
-  %radius = sqrt %l2
-  %pi2 = const 6.283185307179586 : $t
-  %angle = mul %v, %pi2
-  %cos = cos %angle
-  %n = mul %radius, %cos
-  %mean = param a : $t
-  %std = param b : $t
-  %ns = mul %n, %std
-  %normal = add %ns, %mean
-)";
-
-std::string with_two(const std::string& lines, bool wide) {
-  return wide ? draw_lines(4) + kOpen64 + kSecond64 + lines : draw_lines(2) + kOpen32 + kSecond32 + lines;
-}
-std::string with_one(const std::string& lines, bool wide) {
-  return wide ? draw_lines(2) + kOpen64 + lines : draw_lines(1) + kOpen32 + lines;
-}
-
-#define NPU_DISTRIBUTION(name, with, lines)                                                               \
-  Distribution& name() {                                                                                  \
-    static Distribution* d = new Distribution{"aten::" #name, with(lines, false), with(lines, true), {}}; \
-    return *d;                                                                                            \
+#define NPU_DISTRIBUTION(name, formula)                             \
+  Distribution& name() {                                            \
+    static auto* d = new Distribution{"aten::" #name, formula, {}}; \
+    return *d;                                                      \
   }
 
-// a + (b - a) * u; u in [0, 1) has as many bits as the type, so that no rounding reaches the end.
-const char* const kUniform = R"(
-  %mask = param mask : i64
-  %m = and %bits, %mask
-  %f = cast %m : $t
-  %unit = param unit : $t
-  %x = mul %f, %unit
-  %from = param a : $t
-  %range = param b : $t
-  %y = mul %x, %range
-  %r = add %y, %from
-)";
-
-NPU_DISTRIBUTION(normal_, with_two, std::string(kNormal) + "  %zero = const 0 : $t\n  %r = add %normal, %zero\n")
-NPU_DISTRIBUTION(log_normal_, with_two, std::string(kNormal) + "  %r = exp %normal\n")
+// Box-Muller.
+#define NPU_NORMAL "sqrt(log(%u) * -2) * cos(%v * 6.283185307179586) * b + a"
+NPU_DISTRIBUTION(normal_, NPU_NORMAL " + 0")
+NPU_DISTRIBUTION(log_normal_, "exp(" NPU_NORMAL ")")
 // u near 1 would give 0, which the distribution excludes.
-NPU_DISTRIBUTION(exponential_, with_one, R"(
-  %log = log %u
-  %least = param b : $t
-  %l = min %log, %least
-  %lambda = param a : $t
-  %neg = neg %l
-  %r = div %neg, %lambda
-)")
-NPU_DISTRIBUTION(geometric_, with_one, R"(
-  %log = log %u
-  %p = param a : $t
-  %q = neg %p
-  %lq = log1p %q
-  %ratio = div %log, %lq
-  %up = ceil %ratio
-  %first = const 1 : $t
-  %r = max %up, %first
-)")
-NPU_DISTRIBUTION(cauchy_, with_one, R"(
-  %eps = const 1.1920928955078125e-07 : $t
-  %top = const 0.9999998807907104 : $t
-  %u1 = max %u, %eps
-  %u2 = min %u1, %top
-  %half = const 0.5 : $t
-  %c = sub %u2, %half
-  %pi = const 3.141592653589793 : $t
-  %angle = mul %c, %pi
-  %tan = tan %angle
-  %median = param a : $t
-  %sigma = param b : $t
-  %ts = mul %tan, %sigma
-  %r = add %ts, %median
-)")
+NPU_DISTRIBUTION(exponential_, "-min(log(%u), b) / a")
+NPU_DISTRIBUTION(geometric_, "max(ceil(log(%u) / log1p(-a)), 1)")
+NPU_DISTRIBUTION(cauchy_,
+                 "tan((min(max(%u, 1.1920928955078125e-07), 0.9999998807907104) - 0.5) * 3.141592653589793) * b + a")
 
 void sample(const at::Tensor& self, Distribution& distribution, double a, double b, const Gen& generator,
             bool integers = false) {
@@ -191,10 +106,12 @@ void launch_uniform(at::TensorIteratorBase& iter, const double from, const doubl
     RandomNest nest(label, out.numel(), out, generator);
     nest.number(from).number(to - from).integer((int64_t{1} << digits) - 1).number(std::ldexp(1.0, -digits));
     nest.run(f_uniform.get(0, compute, [&] {
+      // a + (b - a) * u; u in [0, 1) has as many bits as the type, so that no rounding reaches the end.
+      const char* low = "philox(seed, offset, index(0), 0)";
       const std::string bits =
-          compute == NPU_F64 ? draw_lines(2) + "  %by = const 32 : i64\n  %h = shl %w1, %by\n  %bits = or %h, %w0\n"
-                             : draw_lines(1) + "  %none = const 0 : i64\n  %bits = or %w0, %none\n";
-      return "program uniform(out; seed, offset, a, b, mask, unit)\neach:\n" + bits + kUniform + "  store out, %r\n";
+          compute == NPU_F64 ? std::string("or(shl(philox(seed, offset, index(0), 1), 32), ") + low + ")" : low;
+      return "formula uniform(out; seed: i64, offset: i64, a, b, mask: i64, unit)\neach:\n  out = number(and(" + bits +
+             ", mask)) * unit * b + a\n";
     }));
   });
 }

@@ -7,10 +7,6 @@
 
 namespace torch_npu {
 
-// The first lines of every program that draws: parameters 0 and 1 are seed and offset; %w0 .. %w3 are 32 random bits
-// each, as far as `words` goes.
-std::string draw_lines(int words);
-
 // One dimension over all elements of a dense tensor, with seed and offset drawn and set as the first parameters.
 class RandomNest : public Nest {
  public:

@@ -16,37 +16,17 @@ namespace {
 using Gen = std::optional<at::Generator>;
 
 TypedProgram k_random_range(R"(
-program random_range(out; seed, offset, range, base)
+formula random_range(out; seed, offset, range: u64, base): i64
 each:
-  %seed = param seed : i64
-  %offset = param offset : i64
-  %i = index 0
-  %w0 = philox %seed, %offset, %i, 0
-  %w1 = philox %seed, %offset, %i, 1
-  %by = const 32 : i64
-  %h = shl %w1, %by
-  %bits = or %h, %w0
-  %word = cast %bits : u64
-  %range = param range : u64
-  %m = mod %word, %range
-  %s = cast %m : i64
-  %base = param base : i64
-  %r = add %s, %base
-  store out, %r
+  %bits = shl(philox(seed, offset, index(0), 1), 32) or philox(seed, offset, index(0), 0)
+  out = i64(u64(%bits) % range) + base
 )");
 
 TypedProgram k_random_bits(R"(
-program random_bits(out; seed, offset)
+formula random_bits(out; seed, offset): i64
 each:
-  %seed = param seed : i64
-  %offset = param offset : i64
-  %i = index 0
-  %w0 = philox %seed, %offset, %i, 0
-  %w1 = philox %seed, %offset, %i, 1
-  %by = const 32 : i64
-  %h = shl %w1, %by
-  %bits = or %h, %w0
-  store out, %bits
+  %bits = shl(philox(seed, offset, index(0), 1), 32) or philox(seed, offset, index(0), 0)
+  out = %bits
 )");
 
 void random_range(const at::Tensor& self, uint64_t range, int64_t base, const Gen& generator) {
@@ -102,30 +82,16 @@ void launch_random(at::TensorIteratorBase& iter, Gen generator) {
 }
 
 TypedProgram k_bernoulli(R"(
-program bernoulli(out; seed, offset, threshold)
+formula bernoulli(out; seed, offset, threshold): i64
 each:
-  %seed = param seed : i64
-  %offset = param offset : i64
-  %i = index 0
-  %w0 = philox %seed, %offset, %i, 0
-  %t = param threshold : i64
-  %r = lt %w0, %t
-  store out, %r
+  out = philox(seed, offset, index(0), 0) < threshold
 )");
 
 TypedProgram k_bernoulli_tensor(R"(
-program bernoulli_tensor(out, p; seed, offset)
+formula bernoulli_tensor(out, p: f64; seed, offset): i64
 each:
-  %seed = param seed : i64
-  %offset = param offset : i64
-  %i = index 0
-  %w0 = philox %seed, %offset, %i, 0
-  %f = cast %w0 : f64
-  %scale = const 2.3283064365386963e-10 : f64
-  %u = mul %f, %scale
-  %p = load p : f64
-  %r = lt %u, %p
-  store out, %r
+  %u = f64(philox(seed, offset, index(0), 0)) * 2.3283064365386963e-10
+  out = %u < p
 )");
 
 void launch_bernoulli(const at::TensorBase& self, const double p, Gen generator) {

@@ -14,101 +14,42 @@ namespace {
 
 using at::Tensor;
 
+// `first` rows have `length0` elements; then comes the slope, whose first row has `start`.
 TypedProgram k_triangle(R"(
-program triangle(row, column; lower, first, length0, slope_rows, slope_size, width, start)
+formula triangle(row, column; lower: bool, first, length0, slope_rows, slope_size, width, start): i64
 each:
-  %k = index 0
-  %zero = const 0 : i64
-  %one = const 1 : i64
-  %two = const 2 : i64
-  %lower = param lower : bool
-  %a = param first : i64          # rows of the part with equal lengths that comes first
-  %w = param length0 : i64        # their length
-  %head = mul %a, %w
-  %in_head = lt %k, %head
-  %hr = div %k, %w
-  %hc = fmod %k, %w
-  %j = sub %k, %head              # the place on the slope
-  %s = param slope_rows : i64
-  %total = param slope_size : i64
-  %on_slope = lt %j, %total
-  %b = param start : i64          # the length of the first row of the slope
+  %k = index(0)
+  %head = first * length0
+  %in_head = %k < %head
+  %j = %k - %head                 # the place on the slope
+  %on_slope = %j < slope_size
   # Lower: rows have b, b + 1, ... elements; upper: b, b - 1, ...
-  %bf = cast %b : f64
-  %jf = cast %j : f64
-  %half = const 0.5 : f64
-  %two_f = const 2 : f64
-  %minus = sub %bf, %half
-  %plus = add %bf, %half
-  %m = where %lower, %minus, %plus
-  %mm = mul %m, %m
-  %j2 = mul %jf, %two_f
-  %nj2 = neg %j2
-  %signed = where %lower, %j2, %nj2
-  %d = add %mm, %signed
-  %zf = const 0 : f64
-  %dp = max %d, %zf
-  %root = sqrt %dp
-  %r1 = sub %root, %m
-  %r2 = neg %r1
-  %rf = where %lower, %r1, %r2
-  %fl = floor %rf
-  %ri = cast %fl : i64
-  %ra = sub %ri, %one
-  %rb = max %ra, %zero
-)"
-                        R"(
+  %b = f64(start)
+  %m = where(lower, %b - 0.5, %b + 0.5)
+  %j2 = f64(%j) * 2
+  %root = sqrt(max(%m * %m + where(lower, %j2, -%j2), 0))
+  %r = floor(where(lower, %root - %m, -(%root - %m)))
+  %r0 = max(i64(%r) - 1, 0)
+  %r1 = %r0 + 1
+  %r2 = %r1 + 1
   # Elements before row r: r b +- r (r - 1) / 2.
-  %t0a = mul %rb, %b
-  %t0b = sub %rb, %one
-  %t0c = mul %rb, %t0b
-  %t0d = div %t0c, %two
-  %t0e = neg %t0d
-  %t0f = where %lower, %t0d, %t0e
-  %before0 = add %t0a, %t0f
-  %rc = add %rb, %one
-  %t1a = mul %rc, %b
-  %t1c = mul %rc, %rb
-  %t1d = div %t1c, %two
-  %t1e = neg %t1d
-  %t1f = where %lower, %t1d, %t1e
-  %before1 = add %t1a, %t1f
-  %rd = add %rc, %one
-  %t2a = mul %rd, %b
-  %t2c = mul %rd, %rc
-  %t2d = div %t2c, %two
-  %t2e = neg %t2d
-  %t2f = where %lower, %t2d, %t2e
-  %before2 = add %t2a, %t2f
-  %is1 = ge %j, %before1
-  %is2 = ge %j, %before2
-  %x1 = where %is1, %rc, %rb
-  %x = where %is2, %rd, %x1
-  %y1 = where %is1, %before1, %before0
-  %y = where %is2, %before2, %y1
-  %sc = sub %j, %y                # from the row's first element
-  %sr = add %x, %a
+  %t0 = %r0 * (%r0 - 1) / 2
+  %t1 = %r1 * %r0 / 2
+  %t2 = %r2 * %r1 / 2
+  %before0 = %r0 * start + where(lower, %t0, -%t0)
+  %before1 = %r1 * start + where(lower, %t1, -%t1)
+  %before2 = %r2 * start + where(lower, %t2, -%t2)
+  %is1 = %j >= %before1
+  %is2 = %j >= %before2
+  %x = where(%is2, %r2, where(%is1, %r1, %r0))
+  %y = where(%is2, %before2, where(%is1, %before1, %before0))
   # Behind the slope.
-  %tail = sub %j, %total
-  %width = param width : i64
-  %tr0 = div %tail, %width
-  %tc = fmod %tail, %width
-  %rows_before = add %a, %s
-  %tr = add %tr0, %rows_before
-  %row1 = where %on_slope, %sr, %tr
-  %row = where %in_head, %hr, %row1
-  %col1 = where %on_slope, %sc, %tc
-  %col = where %in_head, %hc, %col1
+  %tail = %j - slope_size
+  row = where(%in_head, %k / length0, where(%on_slope, %x + first, %tail / width + (first + slope_rows)))
+  %column = where(%in_head, fmod(%k, length0), where(%on_slope, %j - %y, fmod(%tail, width)))
   # Upper rows end at the last column instead of starting at the first.
-  %len0 = add %b, %zero
-  %len_slope = sub %len0, %x
-  %len1 = where %on_slope, %len_slope, %width
-  %len = where %in_head, %w, %len1
-  %shift = sub %width, %len
-  %moved = add %col, %shift
-  %column = where %lower, %col, %moved
-  store row, %row
-  store column, %column
+  %length = where(%in_head, length0, where(%on_slope, start - %x, width))
+  column = where(lower, %column, %column + (width - %length))
 )");
 
 Tensor triangle(int64_t rows, int64_t columns, int64_t offset, bool lower, std::optional<at::ScalarType> dtype,

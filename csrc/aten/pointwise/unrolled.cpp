@@ -33,18 +33,10 @@ int euclid_steps(c10::ScalarType type) {
 
 ProgramFamily f_gcd, f_lcm;
 
-std::string gcd_lines(int steps) {
-  std::string text = "  %x = load x : $t\n  %y = load y : $t\n  %zero = const 0 : $t\n  %a0 = abs %x\n  %b0 = abs %y\n";
-  for (int k = 1; k <= steps; ++k) {
-    text += replace_all(replace_all(R"(
-  %done{k} = eq %b{j}, %zero
-  %a{k} = where %done{k}, %a{j}, %b{j}
-  %b{k} = fmod %a{j}, %b{j}
-)",
-                                    "{k}", std::to_string(k)),
-                        "{j}", std::to_string(k - 1));
-  }
-  return text + "  %gcd = abs %a" + std::to_string(steps) + "\n";
+std::string gcd_text(int steps, const char* result) {
+  std::string text = "formula gcd(out, x, y)\neach:\n  %a = abs(x)\n  %b = abs(y)\n";
+  for (int k = 0; k < steps; ++k) text += "  %next = where(%b == 0, %a, %b)\n  %b = fmod(%a, %b)\n  %a = %next\n";
+  return text + "  %gcd = abs(%a)\n  out = " + result + "\n";
 }
 
 template <class Meta, bool multiple>
@@ -57,19 +49,7 @@ void launch_gcd(Meta& op, const Tensor&, const Tensor&, const Tensor&) {
   const int steps = euclid_steps(op.common_dtype());
   launch_map(op,
              (multiple ? f_lcm : f_gcd)
-                 .get(steps, compute,
-                      [&] {
-                        std::string text = "program gcd(out, x, y)\neach:\n" + gcd_lines(steps);
-                        if (!multiple) {
-                          return text + "  store out, %gcd\n";
-                        }
-                        return text + R"(
-  %quotient = div %x, %gcd
-  %product = mul %quotient, %y
-  %lcm = abs %product
-  store out, %lcm
-)";
-                      }),
+                 .get(steps, compute, [&] { return gcd_text(steps, multiple ? "abs(x / %gcd * y)" : "%gcd"); }),
              label, {}, Numbers::kRounded);
 }
 
@@ -78,9 +58,9 @@ void launch_gcd(Meta& op, const Tensor&, const Tensor&, const Tensor&) {
 
 struct Recurrence {
   const char* label;
-  const char* first;  // %q, the polynomial of degree 1
-  const char* next;   // %r{k} from %q{j}, %p{j}, %x and %k{k}, which is the number of the step as a float
-  const char* ends;   // %y from %v: values of x that are known at once
+  const char* first;  // the polynomial of degree 1
+  const char* next;   // from the two before it, %q and %p, and %k, which is the number of the step as a float
+  const char* ends;   // the result: %v, but for values of x that are known at once
   bool limited;       // degrees above 128 (of a float) or 512 are NaN
   ProgramFamily* family;
 };
@@ -89,103 +69,39 @@ constexpr int kSteps = 32;  // per launch
 
 // Operands: out, x, n, p and q. The first launch makes p and q.
 std::string recurrence_text(const Recurrence& of, bool first) {
-  std::string text = "program polynomial(out, x, n, p, q; step, limit)\neach:\n" + std::string(R"(
-  %x = load x : $t
-  %nn = load n : $t
-  %n = trunc %nn
-  %zero = const 0 : $t
-  %one = const 1 : $t
-  %two = const 2 : $t
-  %start = param step : $t
-)");
-  text += first ? "  %p0 = add %zero, %one\n" + std::string(of.first) : "  %p0 = load p : $t\n  %q0 = load q : $t\n";
-  for (int k = 1; k <= kSteps; ++k) {
-    const std::string lines = "  %o{k} = const {j} : $t\n  %k{k} = add %start, %o{k}\n" + std::string(of.next) + R"(
-  %on{k} = lt %k{k}, %n
-  %p{k} = where %on{k}, %q{j}, %p{j}
-  %q{k} = where %on{k}, %r{k}, %q{j}
+  std::string text = "formula polynomial(out, x, n, p, q; step, limit)\neach:\n  %n = trunc(n)\n";
+  text += first ? "  %p = 1\n  %q = " + std::string(of.first) + "\n" : "  %p = p\n  %q = q\n";
+  for (int k = 0; k < kSteps; ++k) {
+    text += "  %k = step + " + std::to_string(k) + "\n  %next = " + of.next + R"(
+  %on = %k < %n
+  %p = where(%on, %q, %p)
+  %q = where(%on, %next, %q)
 )";
-    text += replace_all(replace_all(lines, "{k}", std::to_string(k)), "{j}", std::to_string(k - 1));
   }
-  const std::string last = std::to_string(kSteps);
-  text += "  store p, %p" + last + "\n  store q, %q" + last + "\n  %v1 = add %q" + last + ", %zero\n";
-  text += R"(
-  %limit = param limit : $t
-  %beyond = gt %n, %limit
-  %nan = const nan : $t
-  %v2 = where %beyond, %nan, %v1
-  %is0 = eq %n, %zero
-  %v = where %is0, %one, %v2
-)" + std::string(of.ends) +
-          R"(
-  %valid = ge %n, %zero
-  %w = where %valid, %y, %zero
-  store out, %w
-)";
-  return text;
+  return text + R"(
+  p = %p
+  q = %q
+  %v = where(%n == 0, 1, where(%n > limit, nan, %q + 0))
+  %y = )" +
+         of.ends + "\n  out = where(%n >= 0, %y, 0)\n";
 }
 
 ProgramFamily f_hermite_h, f_hermite_he, f_laguerre, f_legendre;
 
-const Recurrence kHermiteH{"aten::special_hermite_polynomial_h",
-                           "  %q0 = add %x, %x\n  %x2 = add %x, %x\n",
-                           R"(
-  %s{k} = mul %x2, %q{j}
-  %t{k} = mul %k{k}, %two
-  %u{k} = mul %t{k}, %p{j}
-  %r{k} = sub %s{k}, %u{k}
-)",
-                           "  %y = add %v, %zero\n",
-                           true,
-                           &f_hermite_h};
-const Recurrence kHermiteHe{"aten::special_hermite_polynomial_he",
-                            "  %q0 = add %x, %zero\n",
-                            R"(
-  %s{k} = mul %x, %q{j}
-  %u{k} = mul %k{k}, %p{j}
-  %r{k} = sub %s{k}, %u{k}
-)",
-                            "  %y = add %v, %zero\n",
-                            true,
-                            &f_hermite_he};
+const Recurrence kHermiteH{
+    "aten::special_hermite_polynomial_h", "x + x", "(x + x) * %q - %k * 2 * %p", "%v + 0", true, &f_hermite_h};
+const Recurrence kHermiteHe{
+    "aten::special_hermite_polynomial_he", "x + 0", "x * %q - %k * %p", "%v + 0", true, &f_hermite_he};
 const Recurrence kLaguerre{"aten::special_laguerre_polynomial_l",
-                           "  %q0 = sub %one, %x\n",
-                           R"(
-  %kk{k} = add %k{k}, %k{k}
-  %ox{k} = sub %one, %x
-  %s{k} = add %kk{k}, %ox{k}
-  %t{k} = mul %s{k}, %q{j}
-  %u{k} = mul %k{k}, %p{j}
-  %d{k} = sub %t{k}, %u{k}
-  %kn{k} = add %k{k}, %one
-  %r{k} = div %d{k}, %kn{k}
-)",
-                           "  %at = eq %x, %zero\n  %y = where %at, %one, %v\n",
+                           "1 - x",
+                           "((%k + %k + (1 - x)) * %q - %k * %p) / (%k + 1)",
+                           "where(x == 0, 1, %v)",
                            false,
                            &f_laguerre};
 const Recurrence kLegendre{"aten::special_legendre_polynomial_p",
-                           "  %q0 = add %x, %zero\n",
-                           R"(
-  %kk{k} = add %k{k}, %k{k}
-  %km{k} = add %kk{k}, %one
-  %s{k} = mul %km{k}, %x
-  %t{k} = mul %s{k}, %q{j}
-  %u{k} = mul %k{k}, %p{j}
-  %d{k} = sub %t{k}, %u{k}
-  %kn{k} = add %k{k}, %one
-  %r{k} = div %d{k}, %kn{k}
-)",
-                           R"(
-  %size = abs %x
-  %at = eq %size, %one
-  %rest = fmod %n, %two
-  %odd = eq %rest, %one
-  %left = lt %x, %zero
-  %flip = and %odd, %left
-  %minus = neg %one
-  %end = where %flip, %minus, %one
-  %y = where %at, %end, %v
-)",
+                           "x + 0",
+                           "((%k + %k + 1) * x * %q - %k * %p) / (%k + 1)",
+                           "where(abs(x) == 1, where(fmod(%n, 2) == 1 and x < 0, -1, 1), %v)",
                            false,
                            &f_legendre};
 

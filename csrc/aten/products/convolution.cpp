@@ -16,12 +16,9 @@ namespace torch_npu::convolution_cpp {
 namespace {
 
 TypedProgram k_bias(R"(
-program conv_bias(x, w, out, bias)
+formula conv_bias(x, w, out, bias)
 each:
-  %p = acc : $t
-  %b = load bias : $t
-  %r = add %p, %b
-  store out, %r
+  out = acc + bias
 )");
 
 // The plain convolution behind an op: `input` and `output` are its own, whichever of them the op calls so.

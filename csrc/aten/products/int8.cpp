@@ -24,43 +24,23 @@ using Pair = std::tuple<Tensor, Tensor>;
 ProgramFamily epilogues;
 DeviceProgram& epilogue(bool rows, bool bias) {
   return epilogues.get(2 * rows + bias, NPU_F32, [&] {
-    std::string operands = ", scale", lines = rows ? "  %i = acc : i32\n  %a = cast %i : $t\n" : "  %a = acc : $t\n";
-    std::string last = "%m";
-    lines += "  %s = load scale : $t\n  %m = mul %a, %s\n";
-    if (rows) {
-      operands += ", rows";
-      lines += "  %t = load rows : $t\n  %n = mul %m, %t\n";
-      last = "%n";
-    }
-    if (bias) {
-      operands += ", bias";
-      lines += "  %c = load bias : $t\n  %r = add " + last + ", %c\n";
-      last = "%r";
-    }
-    return "program int8_product(a, b, out" + operands + ")\neach:\n" + lines + "  store out, " + last + "\n";
+    const std::string operands = std::string(", scale") + (rows ? ", rows" : "") + (bias ? ", bias" : "");
+    const std::string value =
+        std::string(rows ? "number(acc(i32)) * scale * rows" : "acc * scale") + (bias ? " + bias" : "");
+    return "formula int8_product(a, b, out" + operands + ")\neach:\n  out = " + value + "\n";
   });
 }
 
 // A row of zeros has the scale 0 and stays zero.
 TypedProgram k_dynamic_quant(R"(
-program dynamic_quant(out, scale, x)
+formula dynamic_quant(out, scale, x)
 each:
-  %x = load x : $t
-  %a = abs %x
-  %m = fold max %a
+  %m = fold(max, abs(x))
 row:
-  %top = const 127 : $t
-  %zero = const 0 : $t
-  %scale = div %m, %top
-  store scale, %scale
-  %inverse = div %top, %m
-  %none = eq %m, %zero
-  %by = where %none, %zero, %inverse
+  scale = %m / 127
+  %by = where(%m == 0, 0, 127 / %m)
 each:
-  %y = load x : $t
-  %q = mul %y, %by
-  %r = round %q
-  store out, %r
+  out = round(x * %by)
 )");
 
 // -- PyTorch's own --

@@ -20,49 +20,32 @@ namespace torch_npu::matmul_cpp {
 namespace {
 
 TypedProgram k_plus(R"(
-program matmul_plus(a, b, out, c)
+formula matmul_plus(a, b, out, c)
 each:
-  %p = acc : $t
-  %c = load c : $t
-  %r = add %p, %c
-  store out, %r
+  out = acc + c
 )");
 
 TypedProgram k_scaled(R"(
-program matmul_scaled(a, b, out; alpha)
+formula matmul_scaled(a, b, out; alpha)
 each:
-  %p = acc : $t
-  %a = param alpha : $t
-  %r = mul %p, %a
-  store out, %r
+  out = acc * alpha
 )");
 
 TypedProgram k_scaled_plus(R"(
-program matmul_scaled_plus(a, b, out, c; alpha, beta)
+formula matmul_scaled_plus(a, b, out, c; alpha, beta)
 each:
-  %p = acc : $t
-  %a = param alpha : $t
-  %s = mul %p, %a
-  %c = load c : $t
-  %b = param beta : $t
-  %t = mul %c, %b
-  %r = add %s, %t
-  store out, %r
+  out = acc * alpha + c * beta
 )");
 
 // Each element of b becomes two by two: (re, im) above (-im, re).
 TypedProgram k_expand_complex(R"(
-program expand_complex(b_re, b_im, o00, o01, o10, o11; sign)
+formula expand_complex(b_re, b_im, o00, o01, o10, o11; sign)
 each:
-  %re = load b_re : $t
-  %b = load b_im : $t
-  %s = param sign : $t
-  %im = mul %b, %s
-  %minus = neg %im
-  store o00, %re
-  store o01, %im
-  store o10, %minus
-  store o11, %re
+  %im = b_im * sign
+  o00 = b_re
+  o01 = %im
+  o10 = -%im
+  o11 = b_re
 )");
 
 at::Tensor expand_complex(const at::Tensor& b, const char* label) {

@@ -31,14 +31,13 @@ TypedProgram k_max_dim(NPU_VALUE_AND_ARG("max_dim", "argmax"));
 TypedProgram k_min_dim(NPU_VALUE_AND_ARG("min_dim", "argmin"));
 
 TypedProgram k_aminmax(R"(
-program aminmax(min, max, x)
+formula aminmax(min, max, x)
 each:
-  %x = load x : $t
-  %a = fold min %x
-  %b = fold max %x
+  %a = fold(min, x)
+  %b = fold(max, x)
 row:
-  store min, %a
-  store max, %b
+  min = %a
+  max = %b
 )");
 
 template <TypedProgram& program>

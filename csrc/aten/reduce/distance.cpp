@@ -34,31 +34,22 @@ Norm norm_of(double p) {
   return p == 0 ? kZero : p == 1 ? kOne : p == 2 ? kTwo : std::isinf(p) ? kInfinite : p < 2 ? kLow : kGeneral;
 }
 
-// From %d, the difference: the fold, then %r from %s in the row segment.
-const char* fold_lines(Norm norm) {
+// From %d, the difference: its fold, and what is made of that.
+std::string norm_lines(Norm norm) {
+  const auto lines = [](const char* fold, const char* result) {
+    return std::string("  %s = ") + fold + "\nrow:\n  out = " + result + "\n";
+  };
   switch (norm) {
     case kZero:
-      return "  %z = const 0 : $t\n  %ne = ne %d, %z\n  %v = cast %ne : $t\n  %s = fold sum %v\nrow:\n";
+      return lines("fold(sum, number(%d != 0))", "%s + 0");
     case kOne:
-      return "  %v = abs %d\n  %s = fold sum %v\nrow:\n";
+      return lines("fold(sum, abs(%d))", "%s + 0");
     case kTwo:
-      return "  %v = mul %d, %d\n  %s = fold sum %v\nrow:\n";
+      return lines("fold(sum, %d * %d)", "sqrt(%s)");
     case kInfinite:
-      return "  %v = abs %d\n  %s = fold max %v\nrow:\n";
+      return lines("fold(max, abs(%d))", "%s + 0");
     default:
-      return "  %a = abs %d\n  %p = param p : $t\n  %v = pow %a, %p\n  %s = fold sum %v\nrow:\n";
-  }
-}
-
-const char* finish_lines(Norm norm) {
-  switch (norm) {
-    case kTwo:
-      return "  %r = sqrt %s\n";
-    case kLow:
-    case kGeneral:
-      return "  %q = param p : $t\n  %e = reciprocal %q\n  %r = pow %s, %e\n";
-    default:
-      return "  %zero = const 0 : $t\n  %r = add %s, %zero\n";
+      return lines("fold(sum, abs(%d) ** p)", "%s ** reciprocal(p)");
   }
 }
 
@@ -74,16 +65,8 @@ void launch_cdist(Tensor& result, const Tensor& x1, const Tensor& x2, const doub
       .with(x1, {rows * width, width, 0, 1})
       .with(x2, {others * width, 0, width, 1})
       .number(p)
-      .run(f_forward.get(norm, compute, [&] {
-        return std::string(R"(
-program cdist(out, x, y; p)
-each:
-  %x = load x : $t
-  %y = load y : $t
-  %d = sub %x, %y
-)") + fold_lines(norm) +
-               finish_lines(norm) + "  store out, %r\n";
-      }));
+      .run(f_forward.get(norm, compute,
+                         [&] { return "formula cdist(out, x, y; p)\neach:\n  %d = x - y\n" + norm_lines(norm); }));
 }
 
 // result[k] for the k-th pair of rows above the diagonal.
@@ -101,61 +84,25 @@ void launch_pdist(Tensor& result, const Tensor& self, const double p) {
       .number(p)
       .integer(width)
       .run(f_pairs.get(norm, compute, [&] {
-        return std::string(R"(
-program pdist(out, x, first, second; p, width)
+        return R"(
+formula pdist(out, x, first: i64, second: i64; p, width: i64)
 each:
-  %i = load first : i64
-  %j = load second : i64
-  %width = param width : i64
-  %ia = mul %i, %width
-  %ja = mul %j, %width
-  %x = load_at x, %ia : $t
-  %y = load_at x, %ja : $t
-  %d = sub %x, %y
-)") + fold_lines(norm) +
-               finish_lines(norm) + "  store out, %r\n";
+  %d = load_at(x, first * width) - load_at(x, second * width)
+)" + norm_lines(norm);
       }));
 }
 
-// %g from %d, %grad and %dist.
-std::string gradient_lines(Norm norm) {
+// From %d, the difference.
+const char* gradient(Norm norm) {
   switch (norm) {
     case kOne:
-      return "  %s = sign %d\n  %g = mul %grad, %s\n";
+      return "grad * sign(%d)";
     case kInfinite:
-      return R"(
-  %s = sign %d
-  %a = abs %d
-  %is = eq %a, %dist
-  %gs = mul %grad, %s
-  %g = where %is, %gs, %zero
-)";
+      return "where(abs(%d) == dist, grad * sign(%d), 0)";
     case kTwo:
-      return R"(
-  %gd = mul %grad, %d
-  %q = div %gd, %dist
-  %none = eq %dist, %zero
-  %g = where %none, %zero, %q
-)";
+      return "where(dist == 0, 0, grad * %d / dist)";
     default:
-      return std::string(R"(
-  %s = sign %d
-  %a = abs %d
-  %p = param p : $t
-  %one = const 1 : $t
-  %p1 = sub %p, %one
-  %ap = pow %a, %p1
-  %dp = pow %dist, %p1
-  %sg = mul %s, %grad
-  %u = mul %sg, %ap
-  %q = div %u, %dp
-  %none = eq %dist, %zero
-  %low = lt %p, %one
-  %same = eq %d, %zero
-  %pole = and %low, %same
-  %no = or %none, %pole
-  %g = where %no, %zero, %q
-)");
+      return "where(dist == 0 or p < 1 and %d == 0, 0, sign(%d) * grad * abs(%d) ** (p - 1) / dist ** (p - 1))";
   }
 }
 
@@ -177,21 +124,9 @@ void launch_cdist_backward(Tensor& result, const Tensor& grad, const Tensor& x1,
       .with(dist, {rows * others, others, 0, 1})
       .number(p)
       .run(f_backward.get(norm, compute, [&] {
-        return std::string(R"(
-program cdist_backward(out, grad, x, y, dist; p)
-each:
-  %grad = load grad : $t
-  %x = load x : $t
-  %y = load y : $t
-  %dist = load dist : $t
-  %zero = const 0 : $t
-  %d = sub %x, %y
-)") + gradient_lines(norm) +
-               R"(
-  %sum = fold sum %g
-row:
-  store out, %sum
-)";
+        return std::string(
+                   "formula cdist_backward(out, grad, x, y, dist; p)\neach:\n  %d = x - y\n  %sum = fold(sum, ") +
+               gradient(norm) + ")\nrow:\n  out = %sum\n";
       }));
 }
 

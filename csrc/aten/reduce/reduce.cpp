@@ -42,57 +42,40 @@ TypedProgram k_any("program any(out, x)\neach:\n  %x = load x : bool\n  %s = fol
 TypedProgram k_all("program all(out, x)\neach:\n  %x = load x : bool\n  %s = fold and %x\nrow:\n  store out, %s\n");
 
 TypedProgram k_mean(R"(
-program mean(out, x; n)
+formula mean(out, x; n)
 each:
-  %x = load x : $t
-  %s = fold sum %x
+  %s = fold(sum, x)
 row:
-  %n = param n : $t
-  %r = div %s, %n
-  store out, %r
+  out = %s / n
 )");
 
 TypedProgram k_nansum(R"(
-program nansum(out, x)
+formula nansum(out, x)
 each:
-  %x = load x : $t
-  %nan = isnan %x
-  %zero = const 0 : $t
-  %v = where %nan, %zero, %x
-  %s = fold sum %v
+  %s = fold(sum, where(isnan(x), 0, x))
 row:
-  store out, %s
+  out = %s
 )");
 
 TypedProgram k_count_nonzero(R"(
-program count_nonzero(out, x)
+formula count_nonzero(out, x): bool
 each:
-  %x = load x : bool
-  %v = cast %x : i64
-  %s = fold sum %v
+  %s = fold(sum, i64(x))
 row:
-  store out, %s
+  out = %s
 )");
 
 // Shifted by the maximum, unless that is infinite: then exp gives what the sum needs.
 TypedProgram k_logsumexp(R"(
-program logsumexp(out, x)
+formula logsumexp(out, x)
 each:
-  %x = load x : $t
-  %max = fold max %x
+  %max = fold(max, x)
 row:
-  %inf = isinf %max
-  %zero = const 0 : $t
-  %shift = where %inf, %zero, %max
+  %shift = where(isinf(%max), 0, %max)
 each:
-  %y = load x : $t
-  %d = sub %y, %shift
-  %e = exp %d
-  %s = fold sum %e
+  %s = fold(sum, exp(x - %shift))
 row:
-  %l = log %s
-  %r = add %l, %shift
-  store out, %r
+  out = log(%s) + %shift
 )");
 
 void fold(TypedProgram& program, npu_dtype compute, const Tensor& out, const Tensor& self, DimMask mask,
@@ -122,29 +105,19 @@ bool fold_parts(TypedProgram& program, const Tensor& out, const Tensor& self, Di
 }
 
 TypedProgram k_complex_prod(R"(
-program complex_prod(out_re, out_im, x_re, x_im)
+formula complex_prod(out_re, out_im, x_re, x_im)
 combine:
-  %a = arg 0 : $t
-  %b = arg 1 : $t
-  %c = arg 2 : $t
-  %d = arg 3 : $t
-  %ac = mul %a, %c
-  %bd = mul %b, %d
-  %ad = mul %a, %d
-  %bc = mul %b, %c
-  %re = sub %ac, %bd
-  %im = add %ad, %bc
-  yield 0, %re
-  yield 1, %im
+  %a = arg(0)
+  %b = arg(1)
+  %c = arg(2)
+  %d = arg(3)
+  yield(0, %a * %c - %b * %d)
+  yield(1, %a * %d + %b * %c)
 each:
-  %x = load x_re : $t
-  %y = load x_im : $t
-  %p = fold custom %x, %y
+  %p = fold(custom, x_re, x_im)
 row:
-  %r = get %p, 0
-  %i = get %p, 1
-  store out_re, %r
-  store out_im, %i
+  out_re = get(%p, 0)
+  out_im = get(%p, 1)
 )");
 
 // Sums and products of bool have an integer type.

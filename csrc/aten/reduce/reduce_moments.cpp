@@ -22,18 +22,16 @@ namespace {
 using at::Tensor;
 
 // `by` is the divisor: the number of elements less the correction, at least 0. The mean of no elements is 0 / 0.
-#define NPU_MOMENTS(name, outputs, tail)                                   \
-  "program " name "(" outputs                                              \
-  ", x; by, n)\neach:\n  %x = load x : $t\n  %w = fold welford %x\nrow:\n" \
-  "  %m2 = get %w, 1\n  %by = param by : $t\n  %var = div %m2, %by\n" tail
-#define NPU_MEAN                                                                                          \
-  "  %m = get %w, 0\n  %n = param n : $t\n  %z = const 0 : $t\n  %e = div %z, %n\n  %mean = add %m, %e\n" \
-  "  store mean, %mean\n"
-
-TypedProgram k_var(NPU_MOMENTS("var", "out", "  store out, %var\n"));
-TypedProgram k_std(NPU_MOMENTS("std", "out", "  %std = sqrt %var\n  store out, %std\n"));
-TypedProgram k_var_mean(NPU_MOMENTS("var_mean", "out, mean", "  store out, %var\n" NPU_MEAN));
-TypedProgram k_std_mean(NPU_MOMENTS("std_mean", "out, mean", "  %std = sqrt %var\n  store out, %std\n" NPU_MEAN));
+std::string moments_text(bool root, bool with_mean) {
+  const std::string variance = "get(%w, 1) / by";
+  return std::string("formula moments(out") + (with_mean ? ", mean" : "") +
+         ", x; by, n)\neach:\n  %w = fold(welford, x)\nrow:\n  out = " + (root ? "sqrt(" + variance + ")" : variance) +
+         (with_mean ? "\n  mean = get(%w, 0) + 0 / n\n" : "\n");
+}
+const std::string g_texts[] = {moments_text(false, false), moments_text(true, false), moments_text(false, true),
+                               moments_text(true, true)};
+TypedProgram k_var(g_texts[0].c_str()), k_std(g_texts[1].c_str());
+TypedProgram k_var_mean(g_texts[2].c_str()), k_std_mean(g_texts[3].c_str());
 
 // "aten::var" without its namespace, for sentences.
 const char* op_of(const char* label) {

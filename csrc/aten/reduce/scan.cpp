@@ -15,104 +15,83 @@ namespace {
 
 using at::Tensor;
 
-#define NPU_SCAN_TEXT(name, kind)                                          \
-  "program " name "(out, x)\neach:\n  %x = load x : $t\n  %s = scan " kind \
-  " %x\neach:\n"                                                           \
-  "  store out, %s\n"
+TypedProgram k_cumsum("formula cumsum(out, x)\neach:\n  %s = scan(sum, x)\neach:\n  out = %s\n");
+TypedProgram k_cumprod("formula cumprod(out, x)\neach:\n  %s = scan(prod, x)\neach:\n  out = %s\n");
 
-TypedProgram k_cumsum(NPU_SCAN_TEXT("cumsum", "sum"));
-TypedProgram k_cumprod(NPU_SCAN_TEXT("cumprod", "prod"));
+// The later of equals wins, and a NaN stays once it is there: `wins` of %left and %right.
+std::string cum_arg_text(const char* name, const char* wins) {
+  return std::string("formula ") + name + R"((values, positions, x)
+combine:
+  %left = arg(0)
+  %right = arg(2)
+  %later = )" +
+         wins + R"(
+  yield(0, where(%later, %right, %left))
+  yield(1, where(%later, arg(3, i64), arg(1, i64)))
+each:
+  %s = scan(custom, x, index(7))
+each:
+  values = get(%s, 0)
+  positions = get(%s, 1)
+)";
+}
 
-// The later of equals wins, and a NaN stays once it is there; `nan` says whether the right value is one.
-#define NPU_CUM_ARG(name, order, nan)                                                            \
-  "program " name                                                                                \
-  "(values, positions, x)\ncombine:\n  %a = arg 0 : $t\n  %i = arg 1 : i64\n"                    \
-  "  %b = arg 2 : $t\n  %j = arg 3 : i64\n  %o = " order " %b, %a\n" nan                         \
-  "  %v = where %t, %b, %a\n  %k = where %t, %j, %i\n  yield 0, %v\n  yield 1, %k\neach:\n"      \
-  "  %x = load x : $t\n  %n = index 7\n  %s = scan custom %x, %n\neach:\n  %value = get %s, 0\n" \
-  "  %at = get %s, 1\n  store values, %value\n  store positions, %at\n"
-#define NPU_OR_NAN "  %nan = isnan %b\n  %t = or %o, %nan\n"
-#define NPU_NO_NAN "  %t = or %o, %o\n"
-
-TypedProgram k_cummax(NPU_CUM_ARG("cummax", "ge", NPU_OR_NAN));
-TypedProgram k_cummin(NPU_CUM_ARG("cummin", "le", NPU_OR_NAN));
-TypedProgram k_cummax_int(NPU_CUM_ARG("cummax_int", "ge", NPU_NO_NAN));
-TypedProgram k_cummin_int(NPU_CUM_ARG("cummin_int", "le", NPU_NO_NAN));
+const std::string g_cum_texts[] = {cum_arg_text("cummax", "%right >= %left or isnan(%right)"),
+                                   cum_arg_text("cummin", "%right <= %left or isnan(%right)"),
+                                   cum_arg_text("cummax_int", "%right >= %left"),
+                                   cum_arg_text("cummin_int", "%right <= %left")};
+TypedProgram k_cummax(g_cum_texts[0].c_str()), k_cummin(g_cum_texts[1].c_str());
+TypedProgram k_cummax_int(g_cum_texts[2].c_str()), k_cummin_int(g_cum_texts[3].c_str());
 
 TypedProgram k_logcumsumexp(R"(
-program logcumsumexp(out, x)
+formula logcumsumexp(out, x)
 combine:
-  %left = arg 0 : $t
-  %right = arg 1 : $t
-  %max = max %left, %right
-  %min = min %left, %right
-  %d = sub %min, %max
-  %e = exp %d
-  %l = log1p %e
-  %s = add %max, %l
-  %same = eq %left, %right       # two infinities of one sign
-  %inf = isinf %left
-  %stay = and %same, %inf
-  %result = where %stay, %left, %s
-  yield 0, %result
+  %left = arg(0)
+  %right = arg(1)
+  %max = max(%left, %right)
+  # two infinities of one sign
+  %result = where(%left == %right and isinf(%left), %left, %max + log1p(exp(min(%left, %right) - %max)))
+  yield(0, %result)
 each:
-  %x = load x : $t
-  %run = scan custom %x
+  %run = scan(custom, x)
 each:
-  store out, %run
+  out = %run
 )");
 
 // Of complex numbers: both parts are members of the scan.
-#define NPU_COMPLEX_SCAN(name, lines)                                                                                \
-  "program " name                                                                                                    \
-  "(out_re, out_im, x_re, x_im)\ncombine:\n  %a = arg 0 : $t\n  %b = arg 1 : $t\n  %c = arg 2 : $t\n"                \
-  "  %d = arg 3 : $t\n" lines                                                                                        \
-  "  yield 0, %re\n  yield 1, %im\neach:\n  %x = load x_re : $t\n  %y = load x_im : $t\n  %s = scan custom %x, %y\n" \
-  "each:\n  %r = get %s, 0\n  %i = get %s, 1\n  store out_re, %r\n  store out_im, %i\n"
+std::string complex_scan_text(const char* name, const char* lines) {
+  return std::string("formula ") + name + "(out_re, out_im, x_re, x_im)\ncombine:" + lines + R"(
+  yield(0, %re)
+  yield(1, %im)
+each:
+  %s = scan(custom, x_re, x_im)
+each:
+  out_re = get(%s, 0)
+  out_im = get(%s, 1)
+)";
+}
 
-TypedProgram k_complex_cumprod(NPU_COMPLEX_SCAN("complex_cumprod", R"(
-  %ac = mul %a, %c
-  %bd = mul %b, %d
-  %ad = mul %a, %d
-  %bc = mul %b, %c
-  %re = sub %ac, %bd
-  %im = add %ad, %bc
-)"));
-
-// high + log1p(exp(low - high)), ordered by the real parts; two infinite ones that are equal stay, if they are
-// negative.
-TypedProgram k_complex_logcumsumexp(NPU_COMPLEX_SCAN("complex_logcumsumexp", R"(
-  %less = lt %a, %c
-  %lr = where %less, %a, %c
-  %li = where %less, %b, %d
-  %hr = where %less, %c, %a
-  %hi = where %less, %d, %b
-  %dr = sub %lr, %hr
-  %di = sub %li, %hi
-  %e = exp %dr
-  %cos = cos %di
-  %sin = sin %di
-  %er = mul %e, %cos
-  %ei = mul %e, %sin
-  %one = const 1 : $t
-  %sr = add %one, %er
-  %angle = atan2 %ei, %sr
-  %two = const 2 : $t
-  %half = const 0.5 : $t
-  %e2 = add %two, %er
-  %m = mul %er, %e2
-  %ii = mul %ei, %ei
-  %mm = add %m, %ii
-  %l = log1p %mm
-  %log = mul %l, %half
-  %tr = add %hr, %log
-  %ti = add %hi, %angle
-  %same = eq %a, %c
-  %inf = isinf %a
-  %stay = and %same, %inf
-  %re = where %stay, %lr, %tr
-  %im = where %stay, %li, %ti
-)"));
+// The second: high + log1p(exp(low - high)), ordered by the real parts; two infinite ones that are equal stay, if they
+// are negative.
+const std::string g_complex_texts[] = {complex_scan_text("complex_cumprod", R"(
+  %re = arg(0) * arg(2) - arg(1) * arg(3)
+  %im = arg(0) * arg(3) + arg(1) * arg(2)
+)"),
+                                       complex_scan_text("complex_logcumsumexp", R"(
+  %less = arg(0) < arg(2)
+  %lr = where(%less, arg(0), arg(2))
+  %li = where(%less, arg(1), arg(3))
+  %hr = where(%less, arg(2), arg(0))
+  %hi = where(%less, arg(3), arg(1))
+  %e = exp(%lr - %hr)
+  %er = %e * cos(%li - %hi)
+  %ei = %e * sin(%li - %hi)
+  %log = log1p(%er * (2 + %er) + %ei * %ei) * 0.5
+  %stay = arg(0) == arg(2) and isinf(arg(0))
+  %re = where(%stay, %lr, %hr + %log)
+  %im = where(%stay, %li, %hi + atan2(%ei, 1 + %er))
+)")};
+TypedProgram k_complex_cumprod(g_complex_texts[0].c_str()), k_complex_logcumsumexp(g_complex_texts[1].c_str());
 
 void complex_scan(TypedProgram& program, npu_dtype compute, const Tensor& out, const Tensor& self, int64_t dim,
                   const char* label) {

@@ -16,91 +16,58 @@ namespace {
 using at::Tensor;
 
 TypedProgram k_softmax(R"(
-program softmax(out, x)
+formula softmax(out, x)
 each:
-  %0 = load x : $t
-  %max = fold max %0
+  %max = fold(max, x)
 each:
-  %1 = load x : $t
-  %2 = sub %1, %max
-  %3 = exp %2
-  %sum = fold sum %3
+  %sum = fold(sum, exp(x - %max))
 row:
-  %scale = reciprocal %sum
+  %scale = reciprocal(%sum)
 each:
-  %4 = load x : $t
-  %5 = sub %4, %max
-  %6 = exp %5
-  %7 = mul %6, %scale
-  store out, %7
+  out = exp(x - %max) * %scale
 )");
 
 // Where the result has the type that is computed in, it holds the exponentials between the segments.
 TypedProgram k_softmax_kept(R"(
-program softmax_kept(out, x)
+formula softmax_kept(out, x)
 each:
-  %0 = load x : $t
-  %max = fold max %0
+  %max = fold(max, x)
 each:
-  %1 = load x : $t
-  %2 = sub %1, %max
-  %3 = exp %2
-  store out, %3
-  %sum = fold sum %3
+  %3 = exp(x - %max)
+  out = %3
+  %sum = fold(sum, %3)
 row:
-  %scale = reciprocal %sum
+  %scale = reciprocal(%sum)
 each:
-  %4 = load out : $t
-  %5 = mul %4, %scale
-  store out, %5
+  out = out * %scale
 )");
 
 TypedProgram k_log_softmax(R"(
-program log_softmax(out, x)
+formula log_softmax(out, x)
 each:
-  %0 = load x : $t
-  %max = fold max %0
+  %max = fold(max, x)
 each:
-  %1 = load x : $t
-  %2 = sub %1, %max
-  %3 = exp %2
-  %sum = fold sum %3
+  %sum = fold(sum, exp(x - %max))
 row:
-  %log = log %sum
+  %log = log(%sum)
 each:
-  %4 = load x : $t
-  %5 = sub %4, %max
-  %6 = sub %5, %log
-  store out, %6
+  out = x - %max - %log
 )");
 
 TypedProgram k_softmax_backward(R"(
-program softmax_backward(out, grad, y)
+formula softmax_backward(out, grad, y)
 each:
-  %g = load grad : $t
-  %y = load y : $t
-  %p = mul %g, %y
-  %sum = fold sum %p
+  %sum = fold(sum, grad * y)
 each:
-  %h = load grad : $t
-  %z = load y : $t
-  %d = sub %h, %sum
-  %r = mul %d, %z
-  store out, %r
+  out = (grad - %sum) * y
 )");
 
 TypedProgram k_log_softmax_backward(R"(
-program log_softmax_backward(out, grad, y)
+formula log_softmax_backward(out, grad, y)
 each:
-  %g = load grad : $t
-  %sum = fold sum %g
+  %sum = fold(sum, grad)
 each:
-  %h = load grad : $t
-  %z = load y : $t
-  %e = exp %z
-  %p = mul %e, %sum
-  %r = sub %h, %p
-  store out, %r
+  out = grad - exp(y) * %sum
 )");
 
 template <TypedProgram& program>

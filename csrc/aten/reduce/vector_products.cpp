@@ -17,39 +17,24 @@ namespace {
 using at::Tensor;
 
 TypedProgram k_dot(R"(
-program dot(out, x, y)
+formula dot(out, x, y)
 each:
-  %x = load x : $t
-  %y = load y : $t
-  %p = mul %x, %y
-  %s = fold sum %p
+  %s = fold(sum, x * y)
 row:
-  store out, %s
+  out = %s
 )");
 
 // The signs are those of the imaginary parts: -1 for a conjugated operand.
 TypedProgram k_complex_dot(R"(
-program complex_dot(out_re, out_im, x_re, x_im, y_re, y_im; x_sign, y_sign)
+formula complex_dot(out_re, out_im, x_re, x_im, y_re, y_im; x_sign, y_sign)
 each:
-  %a = load x_re : $t
-  %xi = load x_im : $t
-  %c = load y_re : $t
-  %yi = load y_im : $t
-  %xs = param x_sign : $t
-  %ys = param y_sign : $t
-  %b = mul %xi, %xs
-  %d = mul %yi, %ys
-  %ac = mul %a, %c
-  %bd = mul %b, %d
-  %ad = mul %a, %d
-  %bc = mul %b, %c
-  %re = sub %ac, %bd
-  %im = add %ad, %bc
-  %r = fold sum %re
-  %i = fold sum %im
+  %b = x_im * x_sign
+  %d = y_im * y_sign
+  %r = fold(sum, x_re * y_re - %b * %d)
+  %i = fold(sum, x_re * %d + %b * y_re)
 row:
-  store out_re, %r
-  store out_im, %i
+  out_re = %r
+  out_im = %i
 )");
 
 Tensor complex_dot(const Tensor& self, const Tensor& other, bool conjugate, const char* name) {
@@ -69,14 +54,11 @@ Tensor complex_dot(const Tensor& self, const Tensor& other, bool conjugate, cons
 }
 
 TypedProgram k_equal(R"(
-program equal(out, x, y)
+formula equal(out, x, y)
 each:
-  %x = load x : $t
-  %y = load y : $t
-  %e = eq %x, %y
-  %s = fold and %e
+  %s = fold(and, x == y)
 row:
-  store out, %s
+  out = %s
 )");
 
 Tensor dot_product(const Tensor& self, const Tensor& other, bool conjugate, const char* name) {

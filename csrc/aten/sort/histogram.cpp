@@ -31,69 +31,32 @@ using at::Tensor;
 // `search` the place is already known, from the edges; else they are evenly spaced and it is a division, after which
 // `local` compares with the neighbours.
 constexpr const char* kBinFront = R"(
-program bins(bin, x, place, first, last, edges; n, start)
+formula bins(bin: i64, x, place: i64, first, last, edges; n: i64, start: bool)
 each:
-  %x = load x : $t
-  %first = load first : $t
-  %last = load last : $t
-  %n = param n : i64
-  %one = const 1 : i64
-  %zero = const 0 : i64
-  %above = ge %x, %first
-  %below = le %x, %last
-  %inside = and %above, %below
+  %inside = x >= first and x <= last
 )";
-constexpr const char* kBinSearched = R"(
-  %after = load place : i64
-  %p = sub %after, %one
-)";
+constexpr const char* kBinSearched = "  %p = place - 1\n";
 constexpr const char* kBinDivided = R"(
-  %d = sub %x, %first
-  %nf = cast %n : $t
-  %dn = mul %d, %nf
-  %width = sub %last, %first
-  %q = div %dn, %width
-  %guess = cast %q : i64
-  %high = max %guess, %zero
-  %p0 = min %high, %n
+  %guess = i64((x - first) * number(n) / (last - first))
+  %p = min(max(%guess, 0), n)
 )";
 // The last edge that is not above x, out of the three around the guess.
 constexpr const char* kBinLocal = R"(
-  %minus = sub %p0, %one
-  %from = max %minus, %zero
-  %plus = add %p0, %one
-  %to = min %plus, %n
-  %e1 = load_at edges, %p0 : $t
-  %e2 = load_at edges, %to : $t
-  %b1 = le %e1, %x
-  %b2 = le %e2, %x
-  %p1 = where %b1, %p0, %from
-  %p = where %b2, %to, %p1
+  %to = min(%p + 1, n)
+  %low = where(load_at(edges, %p) <= x, %p, max(%p - 1, 0))
+  %p = where(load_at(edges, %to) <= x, %to, %low)
 )";
 constexpr const char* kBinEnd = R"(
-  %end = sub %n, %one
-  %in = min %p, %end
-  %start = param start : bool
-  %old = load bin : i64
-  %base = where %start, %zero, %old
-  %ok = ge %base, %zero
-  %use = and %ok, %inside
-  %next = fma %base, %n, %in
-  %minus_one = const -1 : i64
-  %result = where %use, %next, %minus_one
-  store bin, %result
+  %base = where(start, 0, bin)
+  bin = where(%base >= 0 and %inside, fma(%base, n, min(%p, n - 1)), -1)
 )";
 
 ProgramFamily f_bins;
 
 TypedProgram k_count(R"(
-program count(hist, bin, weight)
+formula count(hist, bin: i64, weight)
 each:
-  %b = load bin : i64
-  %zero = const 0 : i64
-  %use = ge %b, %zero
-  %w = load weight : $t
-  store_at hist, %w, %b, add, mask %use
+  store_at(hist, weight, bin, add, mask bin >= 0)
 )");
 
 enum class Bins { kSearch, kLinear, kLinearLocal };
@@ -126,7 +89,6 @@ void histogram(Bins how, const Tensor& self, const std::optional<Tensor>& weight
           .run(f_bins.get(static_cast<int64_t>(how), compute, [&] {
             std::string text = kBinFront;
             text += how == Bins::kSearch ? kBinSearched : kBinDivided;
-            if (how == Bins::kLinear) text += "  %p = add %p0, %zero\n";
             if (how == Bins::kLinearLocal) text += kBinLocal;
             return text + kBinEnd;
           }));
@@ -174,11 +136,9 @@ void launch_outer_edges(const Tensor& input, const int64_t count, std::vector<do
 }
 
 TypedProgram k_bincount(R"(
-program bincount(index, counts, weight)
+formula bincount(index: i64, counts, weight)
 each:
-  %i = load index : i64
-  %w = load weight : $t
-  store_at counts, %w, %i, add
+  store_at(counts, weight, index, add)
 )");
 
 // The number of bins is the greatest value: the host waits for it, as on cuda.

@@ -27,55 +27,26 @@ enum class Search { kLeft, kRight, kContains };
 // a NaN is greater than everything.
 std::string search_text(Search kind, bool ordered, int steps) {
   std::string text = R"(
-program search(out, value, sorted, order; n, stride, order_stride, invert)
+formula search(out, value, sorted, order: i64; n: i64, stride: i64, order_stride: i64, invert: bool)
 each:
-  %v = load value : $t
-  %n = param n : i64
-  %stride = param stride : i64
-  %ostride = param order_stride : i64
-  %one = const 1 : i64
-  %lo0 = const 0 : i64
-  %hi0 = max %n, %lo0
+  %lo = i64(0)
+  %hi = max(n, %lo)
 )";
-  for (int k = 1; k <= steps; ++k) {
-    std::string lines = R"(
-  %on{k} = lt %lo{j}, %hi{j}
-  %sum{k} = add %lo{j}, %hi{j}
-  %mid{k} = shr %sum{k}, %one
+  const std::string step =
+      std::string("  %on = %lo < %hi\n  %mid = shr(%lo + %hi, 1)\n") +
+      (ordered ? "  %at = load_at(order, %mid * order_stride, mask %on) * stride\n" : "  %at = %mid * stride\n") +
+      "  %stop = load_at(sorted, %at, mask %on) " + (kind == Search::kRight ? ">" : ">=") + R"( value
+  %lo = where(%on and not %stop, %mid + 1, %lo)
+  %hi = where(%on and %stop, %mid, %hi)
 )";
-    lines += ordered ? R"(
-  %oa{k} = mul %mid{k}, %ostride
-  %at{k} = load_at order, %oa{k}, mask %on{k} : i64
-  %a{k} = mul %at{k}, %stride
-)"
-                     : "  %a{k} = mul %mid{k}, %stride\n";
-    lines += "  %m{k} = load_at sorted, %a{k}, mask %on{k} : $t\n";
-    lines += kind == Search::kRight ? "  %stop{k} = gt %m{k}, %v\n" : "  %stop{k} = ge %m{k}, %v\n";
-    lines += R"(
-  %left{k} = and %on{k}, %stop{k}
-  %pass{k} = not %stop{k}
-  %right{k} = and %on{k}, %pass{k}
-  %next{k} = add %mid{k}, %one
-  %lo{k} = where %right{k}, %next{k}, %lo{j}
-  %hi{k} = where %left{k}, %mid{k}, %hi{j}
-)";
-    text += replace_all(replace_all(lines, "{k}", std::to_string(k)), "{j}", std::to_string(k - 1));
-  }
-  const std::string place = "%lo" + std::to_string(steps);
+  for (int k = 0; k < steps; ++k) text += step;
   if (kind != Search::kContains) {
-    return text + "  store out, " + place + "\n";
+    return text + "  out = %lo\n";
   }
-  return text + replace_all(R"(
-  %in = lt {place}, %n
-  %fa = mul {place}, %stride
-  %f = load_at sorted, %fa, mask %in : $t
-  %same = eq %f, %v
-  %found = and %same, %in
-  %invert = param invert : bool
-  %answer = xor %found, %invert
-  store out, %answer
-)",
-                            "{place}", place);
+  return text + R"(
+  %in = %lo < n
+  out = xor(load_at(sorted, %lo * stride, mask %in) == value and %in, invert)
+)";
 }
 
 ProgramFamily f_search;
@@ -162,16 +133,11 @@ Tensor bucketize_scalar(const at::Scalar& self, const Tensor& boundaries, bool o
 constexpr int64_t kFewTests = 16;
 
 TypedProgram k_any_equal(R"(
-program isin(out, value, test; invert)
+formula isin(out, value, test; invert: bool)
 each:
-  %v = load value : $t
-  %t = load test : $t
-  %same = eq %v, %t
-  %any = fold or %same
+  %any = fold(or, value == test)
 row:
-  %invert = param invert : bool
-  %answer = xor %any, %invert
-  store out, %answer
+  out = xor(%any, invert)
 )");
 
 void isin(const Tensor& out, const Tensor& elements, const Tensor& tests, bool invert) {

@@ -23,34 +23,15 @@ using at::Tensor;
 // The place is the middle one; with a NaN in the row the first of them, or, if those are ignored, the middle of the
 // numbers. NaNs are last in a sorted row.
 TypedProgram k_median(R"(
-program median(value, position, sorted, order, all_sorted, all_order; n, value_stride, order_stride, ignore)
+formula median(value, position, sorted, order, all_sorted, all_order: i64;
+   n: i64, value_stride: i64, order_stride: i64, ignore: bool)
 each:
-  %x = load sorted : $t
-  %nan = ne %x, %x
-  %one = cast %nan : i64
-  %nans = fold sum %one
+  %nans = fold(sum, i64(sorted != sorted))
 row:
-  %n = param n : i64
-  %numbers = sub %n, %nans
-  %zero = const 0 : i64
-  %some = gt %nans, %zero
-  %ignore = param ignore : bool
-  %least = const 1 : i64
-  %two = const 2 : i64
-  %last = sub %numbers, %least
-  %low = max %last, %zero
-  %middle = div %low, %two
-  %care = not %ignore
-  %first_nan = and %some, %care
-  %place = where %first_nan, %numbers, %middle
-  %vs = param value_stride : i64
-  %os = param order_stride : i64
-  %va = mul %place, %vs
-  %oa = mul %place, %os
-  %v = load_at all_sorted, %va : $t
-  %o = load_at all_order, %oa : i64
-  store value, %v
-  store position, %o
+  %numbers = n - %nans
+  %place = where(%nans > 0 and not ignore, %numbers, max(%numbers - 1, 0) / 2)
+  value = load_at(all_sorted, %place * value_stride)
+  position = load_at(all_order, %place * order_stride)
 )");
 
 // Writes the first `count` of each sorted row to values and indices, whose size along `dim` may be just that.

@@ -26,20 +26,12 @@ using at::Tensor;
 
 // The number of the run that each element is in. A NaN is a run of its own.
 TypedProgram k_runs(R"(
-program runs(ids, x; back)
+formula runs(ids, x; back: i64)
 each:
-  %x = load x : $t
-  %i = index 7
-  %zero = const 0 : i64
-  %behind = gt %i, %zero
-  %back = param back : i64
-  %before = load_at x, %back, mask %behind : $t
-  %differs = ne %x, %before
-  %new = and %differs, %behind
-  %one = cast %new : i64
-  %id = scan sum %one
+  %behind = index(7) > 0
+  %id = scan(sum, i64(x != load_at(x, back, mask %behind) and %behind))
 each:
-  store ids, %id
+  ids = %id
 )");
 
 Tensor run_ids(const Tensor& x, int64_t dim, const char* label) {
@@ -54,29 +46,17 @@ Tensor run_ids(const Tensor& x, int64_t dim, const char* label) {
 
 // The first place of each run, and its element.
 TypedProgram k_starts(R"(
-program starts(ids, starts)
+formula starts(ids, starts): i64
 each:
-  %id = load ids : i64
-  %i = index 0
-  %zero = const 0 : i64
-  %behind = gt %i, %zero
-  %back = const -1 : i64
-  %before = load_at ids, %back, mask %behind : i64
-  %differs = ne %id, %before
-  %front = not %behind
-  %new = or %differs, %front
-  store_at starts, %i, %id, mask %new
+  %behind = index(0) > 0
+  store_at(starts, index(0), ids, mask ids != load_at(ids, -1, mask %behind) or not %behind)
 )");
 
 // starts has one place more than there are runs, which holds n.
 TypedProgram k_counts(R"(
-program counts(counts, starts)
+formula counts(counts, starts): i64
 each:
-  %s = load starts : i64
-  %one = const 1 : i64
-  %next = load_at starts, %one : i64
-  %c = sub %next, %s
-  store counts, %c
+  counts = load_at(starts, 1) - starts
 )");
 
 struct Runs {
@@ -198,40 +178,23 @@ Unique unique_dim_consecutive(const Tensor& self, int64_t dim, bool, bool) {
 // ---- mode: of the longest runs in a sorted row the first, and the last place of it.
 
 TypedProgram k_run_places(R"(
-program run_places(places, x; back)
+formula run_places(places, x; back: i64)
 each:
-  %x = load x : $t
-  %i = index 7
-  %zero = const 0 : i64
-  %behind = gt %i, %zero
-  %back = param back : i64
-  %before = load_at x, %back, mask %behind : $t
-  %differs = ne %x, %before
-  %new = and %differs, %behind
-  %start = where %new, %i, %zero
-  %latest = scan max %start
+  %behind = index(7) > 0
+  %start = where(x != load_at(x, back, mask %behind) and %behind, index(7), 0)
+  %latest = scan(max, %start)
 each:
-  %j = index 7
-  %p = sub %j, %latest
-  store places, %p
+  places = index(7) - %latest
 )");
 
 TypedProgram k_mode(R"(
-program mode(value, position, places, sorted, order; value_stride, order_stride)
+formula mode(value, position, places: i64, sorted, order: i64; value_stride: i64, order_stride: i64)
 each:
-  %p = load places : i64
-  %i = index 7
-  %best = fold argmax %p, %i
+  %best = fold(argmax, places, index(7))
 row:
-  %at = get %best, 1
-  %vs = param value_stride : i64
-  %os = param order_stride : i64
-  %va = mul %at, %vs
-  %oa = mul %at, %os
-  %v = load_at sorted, %va : $t
-  %o = load_at order, %oa : i64
-  store value, %v
-  store position, %o
+  %at = get(%best, 1)
+  value = load_at(sorted, %at * value_stride)
+  position = load_at(order, %at * order_stride)
 )");
 
 std::tuple<Tensor&, Tensor&> mode_out(const Tensor& self, int64_t dim_, bool keepdim, Tensor& values, Tensor& indices) {

@@ -111,30 +111,13 @@ void assert_async(const Tensor& self) {
 // ---- cross product: each component from the other two.
 
 TypedProgram k_cross(R"(
-program cross(out, a, b; a_stride, b_stride)
+formula cross(out, a, b; a_stride: i64, b_stride: i64)
 each:
-  %i = index 7
-  %one = const 1 : i64
-  %two = const 2 : i64
-  %three = const 3 : i64
-  %i1 = add %i, %one
-  %i2 = add %i, %two
-  %j = fmod %i1, %three
-  %k = fmod %i2, %three
-  %as = param a_stride : i64
-  %bs = param b_stride : i64
-  %aj = mul %j, %as
-  %ak = mul %k, %as
-  %bj = mul %j, %bs
-  %bk = mul %k, %bs
-  %a1 = load_at a, %aj : $t
-  %a2 = load_at a, %ak : $t
-  %b1 = load_at b, %bj : $t
-  %b2 = load_at b, %bk : $t
-  %p = mul %a1, %b2
-  %q = mul %a2, %b1
-  %r = sub %p, %q
-  store out, %r
+  %j = fmod(index(7) + 1, 3)
+  %k = fmod(index(7) + 2, 3)
+  %p = load_at(a, %j * a_stride) * load_at(b, %k * b_stride)
+  %q = load_at(a, %k * a_stride) * load_at(b, %j * b_stride)
+  out = %p - %q
 )");
 
 // Complex numbers take complex products; all are there before the first is stored, for a result that is an input.

@@ -39,7 +39,7 @@ uint64_t next_number() {
 
 }  // namespace
 
-struct Recording {
+struct Capture {
   const uint64_t number = next_number();
   c10::DeviceIndex device = -1;
   npu_stream* origin = nullptr;
@@ -63,7 +63,7 @@ namespace {
 // The captures that run. Few, short-lived: a list will do.
 struct Running {
   std::mutex mutex;
-  std::vector<std::shared_ptr<Recording>> all;
+  std::vector<std::shared_ptr<Capture>> all;
 };
 
 Running& running() {
@@ -71,55 +71,55 @@ Running& running() {
   return *running;
 }
 
-bool takes_part(const Recording& recording, const npu_stream* stream) {
-  return std::find(recording.streams.begin(), recording.streams.end(), stream) != recording.streams.end();
+bool takes_part(const Capture& capture, const npu_stream* stream) {
+  return std::find(capture.streams.begin(), capture.streams.end(), stream) != capture.streams.end();
 }
 
-std::shared_ptr<Recording> recording_of(const npu_stream* stream) {
+std::shared_ptr<Capture> capture_on(const npu_stream* stream) {
   if (!any_capture()) return nullptr;
   std::lock_guard lock(running().mutex);
-  for (const auto& recording : running().all) {
-    if (takes_part(*recording, stream)) return recording;
+  for (const auto& capture : running().all) {
+    if (takes_part(*capture, stream)) return capture;
   }
   return nullptr;
 }
 
-void stop(const std::shared_ptr<Recording>& recording) {
+void stop(const std::shared_ptr<Capture>& capture) {
   std::lock_guard lock(running().mutex);
-  if (!recording->capturing) return;
-  recording->capturing = false;
-  for (npu_stream* stream : recording->streams) end_pool(recording->device, stream);
+  if (!capture->capturing) return;
+  capture->capturing = false;
+  for (npu_stream* stream : capture->streams) end_pool(capture->device, stream);
   // Every stream that joined holds the pool once; the graph needs one of them.
-  for (size_t k = 1; k < recording->streams.size(); ++k) release_pool(recording->device, recording->pool);
-  std::erase(running().all, recording);
+  for (size_t k = 1; k < capture->streams.size(); ++k) release_pool(capture->device, capture->pool);
+  std::erase(running().all, capture);
   watch_for_captures(--g_captures > 0);
 }
 
 template <class Fill>
 bool record_node(npu_stream* stream, Fill fill) {
-  const auto recording = recording_of(stream);
-  if (!recording) return false;
-  std::lock_guard lock(recording->mutex);
-  fill(recording->nodes.emplace_back());
+  const auto capture = capture_on(stream);
+  if (!capture) return false;
+  std::lock_guard lock(capture->mutex);
+  fill(capture->nodes.emplace_back());
   return true;
 }
 
 }  // namespace
 
 uint64_t capture_of(const npu_stream* stream) noexcept {
-  const auto recording = recording_of(stream);
-  return recording ? recording->number : 0;
+  const auto capture = capture_on(stream);
+  return capture ? capture->number : 0;
 }
 
 bool capture_command(const Device& device, npu_stream* stream, const npu_command& command) {
-  const auto recording = recording_of(stream);
-  if (!recording) return false;
+  const auto capture = capture_on(stream);
+  if (!capture) return false;
   const npu_status status = device.api->supports(device.handle, &command);
   const char* label = command.label ? command.label : npu::command_name(command.kind);
   if (status == NPU_UNSUPPORTED) throw Unsupported(label);
   check(device, status, label);
-  std::lock_guard lock(recording->mutex);
-  recording->add(command);
+  std::lock_guard lock(capture->mutex);
+  capture->add(command);
   return true;
 }
 
@@ -165,42 +165,42 @@ bool capture_read(npu_stream* stream, void* dst, npu_addr src, uint64_t size, bo
 
 void join_capture(uint64_t number, const Device& device, npu_stream* stream) {
   std::lock_guard lock(running().mutex);
-  for (const auto& recording : running().all) {
-    if (takes_part(*recording, stream)) {
-      TORCH_CHECK(recording->number == number,
+  for (const auto& capture : running().all) {
+    if (takes_part(*capture, stream)) {
+      TORCH_CHECK(capture->number == number,
                   "expected an event of the same capture, got one of another, for which a captured stream cannot wait");
       return;
     }
   }
-  for (const auto& recording : running().all) {
-    if (recording->number != number) continue;
-    TORCH_CHECK(recording->device == device.index, "expected a stream of npu:", static_cast<int>(recording->device),
+  for (const auto& capture : running().all) {
+    if (capture->number != number) continue;
+    TORCH_CHECK(capture->device == device.index, "expected a stream of npu:", static_cast<int>(capture->device),
                 ", where a graph is captured, got one of npu:", static_cast<int>(device.index));
-    recording->streams.push_back(stream);
-    begin_pool(recording->device, recording->pool, stream);
+    capture->streams.push_back(stream);
+    begin_pool(capture->device, capture->pool, stream);
     return;
   }
 }
 
 std::optional<std::pair<uint64_t, uint64_t>> capture_philox(npu_stream* stream, NPUGeneratorImpl* generator,
                                                             uint64_t increment) {
-  const auto recording = recording_of(stream);
-  if (!recording) return std::nullopt;
-  std::lock_guard lock(recording->mutex);
-  return recording->random.draw(generator, increment);
+  const auto capture = capture_on(stream);
+  if (!capture) return std::nullopt;
+  std::lock_guard lock(capture->mutex);
+  return capture->random.draw(generator, increment);
 }
 
 void refuse_in_capture(c10::DeviceIndex device, const npu_stream* stream, const char* doing) {
   if (!any_capture()) return;
   std::lock_guard lock(running().mutex);
-  for (const auto& recording : running().all) {
-    TORCH_CHECK(!(stream ? takes_part(*recording, stream) : recording->device == device), "expected no ", doing,
+  for (const auto& capture : running().all) {
+    TORCH_CHECK(!(stream ? takes_part(*capture, stream) : capture->device == device), "expected no ", doing,
                 " while a graph is captured on npu:", static_cast<int>(device),
                 ": the recorded work has not run, so there is nothing to wait for; do it after the capture");
   }
 }
 
-void Recording::add(const npu_command& command) {
+void Capture::add(const npu_command& command) {
   Node& node = nodes.emplace_back();
   node.kind = Node::kCommand;
   node.command = command;
@@ -211,7 +211,7 @@ void Recording::add(const npu_command& command) {
 }
 
 // Arrays no longer move: commands can point into them.
-void Recording::finish() {
+void Capture::finish() {
   const npu_operand* operand = operands.data();
   const npu_scalar* param = params.data();
   for (Node& node : nodes) {
@@ -223,7 +223,7 @@ void Recording::finish() {
   }
 }
 
-void Recording::run(const Device& target, npu_stream* stream, const Node& node) {
+void Capture::run(const Device& target, npu_stream* stream, const Node& node) {
   switch (node.kind) {
     case Node::kCommand:
       submit_to(target, stream, node.command);
@@ -255,98 +255,97 @@ Graph::~Graph() {
 }
 
 void Graph::capture_begin(c10::MempoolId_t pool) {
-  TORCH_CHECK(!recording_, "expected a graph without commands, got one that was captured before: call reset() first");
+  TORCH_CHECK(!capture_, "expected a graph without commands, got one that was captured before: call reset() first");
   const Device& target = device(current_device());
   npu_stream* stream = current_handle(target.index);
   TORCH_CHECK(stream != g_default_streams[target.index],
               "expected a capture on another stream than the default one, on which everything else runs: use "
               "torch.npu.graph(), or torch.npu.stream(torch.npu.Stream())");
-  auto recording = std::make_shared<Recording>();
-  recording->device = target.index;
-  recording->origin = stream;
-  recording->pool = pool == c10::MempoolId_t{0, 0} ? c10::MempoolId_t{next_number(), 0} : pool;
-  recording->streams.push_back(stream);
+  auto capture = std::make_shared<Capture>();
+  capture->device = target.index;
+  capture->origin = stream;
+  capture->pool = pool == c10::MempoolId_t{0, 0} ? c10::MempoolId_t{next_number(), 0} : pool;
+  capture->streams.push_back(stream);
   std::lock_guard lock(running().mutex);
   for (const auto& other : running().all) {
     TORCH_CHECK(!takes_part(*other, stream), "expected a stream that is not captured, got one that already is");
   }
-  begin_pool(target.index, recording->pool, stream);
-  running().all.push_back(recording);
-  recording_ = std::move(recording);
+  begin_pool(target.index, capture->pool, stream);
+  running().all.push_back(capture);
+  capture_ = std::move(capture);
   ++g_captures;
   watch_for_captures(true);
 }
 
 void Graph::capture_end() {
-  TORCH_CHECK(recording_ && recording_->capturing,
-              "expected a graph that is being captured: call capture_begin() first");
-  const bool same = current_handle(recording_->device) == recording_->origin;
-  stop(recording_);
-  recording_->finish();
+  TORCH_CHECK(capture_ && capture_->capturing, "expected a graph that is being captured: call capture_begin() first");
+  const bool same = current_handle(capture_->device) == capture_->origin;
+  stop(capture_);
+  capture_->finish();
   TORCH_CHECK(same, "expected the end of a capture on the stream where it began, got it on another");
 }
 
-Recording& Graph::finished(const char* doing) const {
-  TORCH_CHECK(recording_ && !recording_->capturing, "expected a captured graph to ", doing,
+Capture& Graph::finished(const char* doing) const {
+  TORCH_CHECK(capture_ && !capture_->capturing, "expected a captured graph to ", doing,
               ": call capture_begin() and capture_end() first");
-  return *recording_;
+  return *capture_;
 }
 
 void Graph::replay() {
-  Recording& recording = finished("replay");
-  const Device& target = device(recording.device);
-  npu_stream* stream = current_handle(recording.device);
+  Capture& capture = finished("replay");
+  const Device& target = device(capture.device);
+  npu_stream* stream = current_handle(capture.device);
   TORCH_CHECK(!capture_of(stream),
               "expected a replay outside of a capture, got one on a stream that is being captured");
   const sanitizer::ReplayScope replaying;  // before the lock: it may need Python's
-  std::lock_guard lock(recording.mutex);
-  recording.random.fill(recording.params);
-  auto& streams = recording.replayed_on;
+  std::lock_guard lock(capture.mutex);
+  capture.random.fill(capture.params);
+  auto& streams = capture.replayed_on;
   if (std::find(streams.begin(), streams.end(), stream) == streams.end()) streams.push_back(stream);
-  for (const Node& node : recording.nodes) {
+  for (const Node& node : capture.nodes) {
     try {
-      recording.run(target, stream, node);
+      capture.run(target, stream, node);
     } catch (const Unsupported& refused) {
-      TORCH_CHECK(false, "npu:", static_cast<int>(recording.device), " (", target.driver, "): expected ", refused.label,
+      TORCH_CHECK(false, "npu:", static_cast<int>(capture.device), " (", target.driver, "): expected ", refused.label,
                   " as it was captured, but the driver refuses it; run without a graph, then it falls back to the CPU");
     }
   }
 }
 
 void Graph::reset() {
-  if (!recording_) return;
-  const auto recording = std::move(recording_);
-  recording_ = nullptr;
-  stop(recording);
+  if (!capture_) return;
+  const auto capture = std::move(capture_);
+  capture_ = nullptr;
+  stop(capture);
   if (is_in_bad_fork()) return;
   // The pool's memory is next used behind the origin's work, and that behind the replays.
-  const Device& target = opened_device(recording->device);
-  for (npu_stream* stream : recording->replayed_on) {
-    if (stream == recording->origin) continue;
+  const Device& target = opened_device(capture->device);
+  for (npu_stream* stream : capture->replayed_on) {
+    if (stream == capture->origin) continue;
     npu_event* event = nullptr;
     check(target, target.api->event_create(target.handle, 0, &event), "giving up a graph");
     npu_status status = target.api->event_record(event, stream);
-    if (status == NPU_OK) status = target.api->stream_wait_event(recording->origin, event);
+    if (status == NPU_OK) status = target.api->stream_wait_event(capture->origin, event);
     target.api->event_destroy(event);
     check(target, status, "giving up a graph");
   }
-  release_pool(recording->device, recording->pool);
+  release_pool(capture->device, capture->pool);
 }
 
 c10::MempoolId_t Graph::pool() const {
-  TORCH_CHECK(recording_, "expected a graph with a pool, got one that was never captured: call capture_begin() first");
-  return recording_->pool;
+  TORCH_CHECK(capture_, "expected a graph with a pool, got one that was never captured: call capture_begin() first");
+  return capture_->pool;
 }
 
 size_t Graph::size() const {
-  return recording_ ? recording_->nodes.size() : 0;
+  return capture_ ? capture_->nodes.size() : 0;
 }
 
 void Graph::debug_dump(const std::string& path) const {
-  const Recording& recording = finished("dump");
+  const Capture& capture = finished("dump");
   std::ofstream file(path);
   const auto address = [&](npu_addr addr) -> std::ostream& { return file << " 0x" << std::hex << addr << std::dec; };
-  for (const Node& node : recording.nodes) {
+  for (const Node& node : capture.nodes) {
     if (node.kind != Node::kCommand) {
       static const char* const names[] = {"", "copy", "write", "read"};
       file << names[node.kind] << ' ' << node.size << " bytes";

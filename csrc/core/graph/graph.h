@@ -12,7 +12,7 @@
 
 namespace torch_npu {
 
-struct Recording;
+struct Capture;
 
 class Graph {
  public:
@@ -33,8 +33,8 @@ class Graph {
   size_t size() const;
 
  private:
-  Recording& finished(const char* doing) const;
-  std::shared_ptr<Recording> recording_;
+  Capture& finished(const char* doing) const;
+  std::shared_ptr<Capture> capture_;
 };
 
 // A name for a pool that several graphs can share.

@@ -13,6 +13,7 @@
 #include "csrc/core/launch/precision.h"
 #include "csrc/core/launch/traffic.h"
 #include "support/cost/command_cost.h"
+#include "support/program/formula.h"
 
 namespace torch_npu {
 namespace {
@@ -61,8 +62,8 @@ uint8_t* product_flags(npu_command& command) {
                                     : nullptr;
 }
 
-// One for all kernels: programs are made once, and making one is slow anyway.
-std::mutex g_kernel_mutex;
+// One for all: programs are made once, and making one is slow anyway.
+std::mutex g_program_mutex;
 
 }  // namespace
 
@@ -154,12 +155,12 @@ DeviceProgram::DeviceProgram(npu::Program program) : program_(new npu::Program(s
 
 npu_program* DeviceProgram::first_use(c10::DeviceIndex index) {
   const Device& target = device(index);
-  std::lock_guard lock(g_kernel_mutex);
+  std::lock_guard lock(g_program_mutex);
   npu_program* made = programs_[index].load(std::memory_order_acquire);
   if (reinterpret_cast<uintptr_t>(made) > kUnsupported) return made;
   if (!program_) {
     try {
-      program_ = new npu::Program(npu::parse(text_));
+      program_ = new npu::Program(npu::parse(npu::formula_text(text_, "f32")));
     } catch (const std::exception& failure) {
       TORCH_INTERNAL_ASSERT(false, failure.what(), " in the program\n", text_);
     }
