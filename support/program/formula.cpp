@@ -238,8 +238,9 @@ class Writer {
   }
   std::string type_of(const std::string& name) const {
     const auto& names = operands_.count(name) ? operands_ : params_;
-    const std::string& type = names.at(name);
-    return type.empty() ? type_ : type;
+    const auto found = names.find(name);
+    if (found == names.end()) fail("expected an operand, got " + name);
+    return found->second.empty() ? type_ : found->second;
   }
 
   Value emit(const std::string& text, const std::string& type, bool pure = true) {
@@ -303,7 +304,8 @@ class Writer {
     const int op = op_of(node.text);
     if (op == NPU_OP_COUNT || node.kind != Node::kCall) fail("expected a function of docs/isa.md, got " + node.text);
     const size_t first = takes_name(op) ? 1 : 0;
-    if (node.args.size() < first) fail("expected arguments of " + node.text);
+    const size_t least = std::max<size_t>(op_info(op).args + (op == NPU_OP_GET ? 1 : 0), first);
+    if (node.args.size() < least) fail("expected more arguments of " + node.text);
     std::vector<std::optional<Value>> values(node.args.size());
     for (size_t k = first; k < node.args.size(); ++k)
       if (!is_word(op, k, node.args[k])) values[k] = value(node.args[k], "");
@@ -326,9 +328,9 @@ class Writer {
 
   static bool is_literal(int op, size_t k) { return (op == NPU_OP_GET && k == 1) || (op == NPU_OP_PHILOX && k == 3); }
   // A number, which waits for its type, or a flag.
-  bool is_word(int op, size_t k, const Node& node) const {
-    const bool known = operands_.count(node.text) || params_.count(node.text) || node.text == "acc";
-    return is_literal(op, k) || node.kind == Node::kNumber || (node.kind == Node::kWord && !known);
+  static bool is_word(int op, size_t k, const Node& node) {
+    const bool flag = (op == NPU_OP_CHECK_INDEX && k >= 2) || (op == NPU_OP_STORE_AT && k >= 3);
+    return is_literal(op, k) || node.kind == Node::kNumber || (node.kind == Node::kWord && flag);
   }
   std::string number_type(int op, size_t k, const Node& node, const std::vector<std::optional<Value>>& values,
                           const std::string& wanted) const {

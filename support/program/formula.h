@@ -20,7 +20,7 @@
 //   rounds; `acc` is the result of a product, `acc(i32)` and `arg(0, i32)` have that type. Masks and flags stand behind
 //   the arguments: `load(x, mask %m)`, `store_at(out, value, offset, add)`, `check_index(i, n, wrap)`.
 // - A number takes the type of what stands beside it, or the program's.
-// - A segment computes equal subexpressions once, and loads before it stores: an operand is what it was before.
+// - A segment computes equal subexpressions once, and what it loads by name, it loads before it stores.
 #pragma once
 #include <string>
 #include <string_view>

@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <string>
@@ -212,6 +213,13 @@ npu::Program parse_for(npu_dtype compute, const std::string& text) {
     throw Unsupported("dtype");
   }
   return program;
+}
+
+const char* TypedProgram::kept(std::string text) {
+  static auto& texts = *new std::deque<std::string>;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  return texts.emplace_back(std::move(text)).c_str();
 }
 
 DeviceProgram& TypedProgram::make(npu_dtype compute, const char* text, std::atomic<DeviceProgram*>& slot) {

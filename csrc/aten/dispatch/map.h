@@ -6,13 +6,16 @@
 #include <array>
 #include <atomic>
 #include <initializer_list>
+#include <string>
+#include <utility>
 
 #include "csrc/aten/dispatch/types.h"
 #include "csrc/core/launch/launch.h"
 
 namespace torch_npu {
 
-// One program in up to eight versions, one per compute type: `$t` in the text stands for that type. The text may differ
+// One program in up to eight versions, one per compute type: `$t` in the text stands for that type, which is also the
+// one that a formula (support/program/formula.h) has where it names none. The text may differ
 // for floats, integers, bool and complex numbers; a kind that has none is null. In a complex program a tensor is two
 // operands, its real and its imaginary parts, if its bit in `pairs` is set (tensors in the iterator's order).
 class TypedProgram {
@@ -21,6 +24,7 @@ class TypedProgram {
   constexpr TypedProgram(const char* floats, const char* integers, const char* booleans,
                          const char* complexes = nullptr, uint32_t pairs = 0)
       : texts_{floats, integers, booleans, complexes}, pairs_(pairs) {}
+  explicit TypedProgram(std::string text) : TypedProgram(kept(std::move(text))) {}
 
   bool has(npu_dtype compute) const { return text(compute) != nullptr; }
   // Throws Unsupported if there is no text for this type.
@@ -42,6 +46,7 @@ class TypedProgram {
 
  private:
   const char* text(npu_dtype compute) const { return texts_[is_float(compute) ? 0 : compute == NPU_BOOL ? 2 : 1]; }
+  static const char* kept(std::string text);  // for the life of the process, as programs are
   static DeviceProgram& make(npu_dtype compute, const char* text, std::atomic<DeviceProgram*>& slot);
   const char* texts_[4];
   uint32_t pairs_ = 0;

@@ -104,10 +104,10 @@ at::DimVector expanded_strides(const at::Tensor& tensor, at::IntArrayRef sizes) 
   return at::inferExpandGeometry_dimvector(tensor.sizes(), tensor.strides(), sizes).strides;
 }
 
-std::string per_dimension(int64_t count, const std::string& lines) {
+std::string per_dimension(int64_t count, const std::string& text, const std::string& between) {
   std::string out;
   for (int64_t d = 0; d < count; ++d) {
-    out += replace_all(lines, "{d}", std::to_string(d));
+    out += (d ? between : "") + replace_all(text, "{d}", std::to_string(d));
   }
   return out;
 }

@@ -89,8 +89,8 @@ class ProgramFamily {
 // Strides of `tensor` as if it had been expanded to `sizes`.
 at::DimVector expanded_strides(const at::Tensor& tensor, at::IntArrayRef sizes);
 
-// Lines of a program: `%name = op a, b`, with {d} replaced by a dimension's number.
-std::string per_dimension(int64_t count, const std::string& lines);
+// Lines, or what stands between commas, with {d} replaced by a dimension's number.
+std::string per_dimension(int64_t count, const std::string& text, const std::string& between = "");
 std::string replace_all(std::string text, const std::string& from, const std::string& to);
 
 }  // namespace torch_npu

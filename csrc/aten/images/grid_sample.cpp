@@ -149,17 +149,9 @@ std::string product(const Taps& taps, int64_t slope) {
   return value + ")";
 }
 
-std::string names(const std::string& pattern, int64_t n) {
-  std::string out;
-  for (int64_t d = 0; d < n; ++d) {
-    out += (d ? ", " : "") + replace_all(pattern, "{d}", std::to_string(d));
-  }
-  return out;
-}
-
 std::string head(const Sampling& how, const std::string& operands, bool slopes) {
-  std::string text = "formula grid_sample(" + operands + ", " + names("g{d}", how.n) + "; " +
-                     names("size{d}: i64, step{d}: i64", how.n) + ")\neach:\n";
+  std::string text = "formula grid_sample(" + operands + ", " + per_dimension(how.n, "g{d}", ", ") + "; " +
+                     per_dimension(how.n, "size{d}: i64, step{d}: i64", ", ") + ")\neach:\n";
   for (int64_t d = 0; d < how.n; ++d) {
     text += dimension_lines(how, d, slopes);
   }
@@ -183,7 +175,7 @@ std::string input_gradient_text(const Sampling& how) {
 }
 
 std::string grid_gradient_text(const Sampling& how) {
-  std::string text = head(how, "x, grad, " + names("out{d}", how.n), true), before;
+  std::string text = head(how, "x, grad, " + per_dimension(how.n, "out{d}", ", "), true), before;
   each_corner(how, [&](const Taps& taps, const std::string& in, const std::string& address) {
     text += "  %x = load_at(x, " + address + ", mask " + in + ")\n";
     for (int64_t d = 0; d < how.n; ++d) {
@@ -191,14 +183,8 @@ std::string grid_gradient_text(const Sampling& how) {
     }
     before = "%sum{d} + ";
   });
-  for (int64_t d = 0; d < how.n; ++d) {
-    text += replace_all("  %fold{d} = fold(sum, %sum{d} * grad * %m{d})\n", "{d}", std::to_string(d));
-  }
-  text += "row:\n";
-  for (int64_t d = 0; d < how.n; ++d) {
-    text += replace_all("  out{d} = %fold{d}\n", "{d}", std::to_string(d));
-  }
-  return text;
+  return text + per_dimension(how.n, "  %fold{d} = fold(sum, %sum{d} * grad * %m{d})\n") + "row:\n" +
+         per_dimension(how.n, "  out{d} = %fold{d}\n");
 }
 
 ProgramFamily f_forward, f_input, f_grid;

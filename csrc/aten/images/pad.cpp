@@ -48,12 +48,8 @@ std::string offset(bool reflect, int64_t n, int64_t lead) {
 }
 
 std::string header(const char* name, const char* operands, int64_t n) {
-  std::string names;
-  for (int64_t d = 0; d < n; ++d) {
-    names += replace_all((d ? ", " : "") + std::string("before{d}: i64, last{d}: i64, step{d}: i64"), "{d}",
-                         std::to_string(d));
-  }
-  return std::string("formula ") + name + "(" + operands + "; " + names + ")\neach:\n";
+  return std::string("formula ") + name + "(" + operands + "; " +
+         per_dimension(n, "before{d}: i64, last{d}: i64, step{d}: i64", ", ") + ")\neach:\n";
 }
 
 ProgramFamily f_pad, f_pad_backward;

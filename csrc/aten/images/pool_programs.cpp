@@ -57,13 +57,6 @@ const char* const kLengthInside = R"(
 )";
 const char* const kLengthAdaptive = "  %length{d} = ($r * in{d} + in{d} + out{d} - 1) / out{d} - $r * in{d} / out{d}\n";
 
-// item0 op item1 op ...
-std::string chain(int64_t n, const char* op, const char* item) {
-  std::string all;
-  for (int64_t d = 0; d < n; ++d) all += (d ? op : "") + replace_all(item, "{d}", std::to_string(d));
-  return all;
-}
-
 // The positions `item` as one number, in row-major order, where dimension d has `extent`d places.
 std::string flat(int64_t n, const std::string& item, const std::string& extent) {
   std::string all = item + "0";
@@ -91,7 +84,7 @@ std::string length_lines(const Pool& pool, Average kind, const std::string& wind
   }
   const char* lines = pool.adaptive ? kLengthAdaptive : kind == Average::kIncludePad ? kLengthWithPad : kLengthInside;
   return per_space(pool.rank(), replace_all(lines, "$r", window)) +
-         "  %length = " + chain(pool.rank(), " * ", "%length{d}") + "\n";
+         "  %length = " + per_dimension(pool.rank(), "%length{d}", " * ") + "\n";
 }
 
 // %m: whether the point exists; without `masked` it does.
@@ -104,11 +97,11 @@ std::string begin(const Pool& pool, bool forward, bool masked) {
     if (masked) lines += pool.adaptive ? kPlaceAdaptive : kPlace;
     if (masked) lines += pool.adaptive ? kInsideAdaptive : kInside;
   }
-  return "each:\n" + per_space(n, lines) + (masked ? "  %m = " + chain(n, " and ", "%v{d}") + "\n" : "");
+  return "each:\n" + per_space(n, lines) + (masked ? "  %m = " + per_dimension(n, "%v{d}", " and ") + "\n" : "");
 }
 
 std::string load_input(const Pool& pool, bool masked) {
-  return pool.adaptive ? "  %x = load_at(x, " + chain(pool.rank(), " + ", "%i{d} * step{d}") + ", mask %m)\n"
+  return pool.adaptive ? "  %x = load_at(x, " + per_dimension(pool.rank(), "%i{d} * step{d}", " + ") + ", mask %m)\n"
          : masked      ? "  %x = load(x, mask %m)\n"
                        : "  %x = x\n";
 }
@@ -151,7 +144,7 @@ std::string average_program(const Pool& pool, Average kind, bool masked) {
 std::string average_backward_program(const Pool& pool, Average kind) {
   const int64_t n = pool.rank();
   return header("grad, out", n) + begin(pool, false, true) + length_lines(pool, kind, "%o{d}") +
-         "  %g = load_at(grad, " + chain(n, " + ", "%o{d} * step{d}") + ", mask %m)\n" +
+         "  %g = load_at(grad, " + per_dimension(n, "%o{d} * step{d}", " + ") + ", mask %m)\n" +
          "  %sum = fold(sum, %g / number(%length), mask %m)\nrow:\n  out = %sum\n";
 }
 

@@ -69,12 +69,8 @@ std::string position_lines(Interpolation kind, bool align, int64_t n, int64_t le
 
 std::string header(Interpolation kind, const char* operands, int64_t n) {
   const char* type = kind == Interpolation::kNearest ? ": f32" : kind == Interpolation::kNearestExact ? ": f64" : "";
-  std::string names;
-  for (int64_t d = 0; d < n; ++d) {
-    names += replace_all((d ? ", scale{d}" : "scale{d}") + std::string(type) + ", last{d}: i64, step{d}: i64", "{d}",
-                         std::to_string(d));
-  }
-  return std::string("formula upsample(") + operands + "; " + names + ")\neach:\n";
+  return std::string("formula upsample(") + operands + "; " +
+         per_dimension(n, std::string("scale{d}") + type + ", last{d}: i64, step{d}: i64", ", ") + ")\neach:\n";
 }
 
 // Calls corner(offset, weight or empty), both formulas, for every combination of positions.

@@ -43,30 +43,25 @@ std::string add_text(const char* mode) {
                       std::string(mode) + ", mask %use)\n");
 }
 
-const std::string g_texts[] = {add_text("add"), add_text("max"),
-                               bag_text("place, weight, index: i64, bag: i64, out", "out_stride", R"(
+TypedProgram k_bag_sum(add_text("add")), k_bag_max(add_text("max"));
+// The first place of each bag whose element is the greatest.
+TypedProgram k_bag_place(bag_text("place, weight, index: i64, bag: i64, out", "out_stride", R"(
   %w = load_at(weight, %row * row_stride, mask %use)
   %at = bag * out_stride
   store_at(place, index(0), %at, min, mask %w == load_at(out, %at, mask %use) and %use)
-)"),
-                               bag_text("out, grad, index: i64, bag: i64, scale", "grad_stride", R"(
+)"));
+// grad_weight[index] += grad[bag] * scale
+TypedProgram k_bag_backward(bag_text("out, grad, index: i64, bag: i64, scale", "grad_stride", R"(
   %v = load_at(grad, bag * grad_stride, mask %use) * scale
   store_at(out, %v, %row * row_stride, add, mask %use)
-)"),
-                               bag_text("out, grad, index: i64, bag: i64, weight", "grad_stride", R"(
+)"));
+// grad of the weight of a place: the product of its row and the bag's gradient.
+TypedProgram k_bag_dot(bag_text("out, grad, index: i64, bag: i64, weight", "grad_stride", R"(
   %g = load_at(grad, bag * grad_stride, mask %use)
   %sum = fold(sum, %g * load_at(weight, %row * row_stride, mask %use))
 row:
   out = %sum
-)")};
-
-TypedProgram k_bag_sum(g_texts[0].c_str()), k_bag_max(g_texts[1].c_str());
-// The first place of each bag whose element is the greatest.
-TypedProgram k_bag_place(g_texts[2].c_str());
-// grad_weight[index] += grad[bag] * scale
-TypedProgram k_bag_backward(g_texts[3].c_str());
-// grad of the weight of a place: the product of its row and the bag's gradient.
-TypedProgram k_bag_dot(g_texts[4].c_str());
+)"));
 
 // 16-bit sums would stop growing.
 at::ScalarType sum_type(const Tensor& like) {

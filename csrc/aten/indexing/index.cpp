@@ -25,36 +25,14 @@
 namespace torch_npu::index_cpp {
 namespace {
 
-// "i0, i1, ..." for `name` i{d}.
-std::string names(int64_t count, const std::string& name) {
-  std::string out;
-  for (int64_t d = 0; d < count; ++d) {
-    out += (d ? ", " : "") + replace_all(name, "{d}", std::to_string(d));
-  }
-  return out;
-}
-
-// %offset: the sum of the wrapped and checked indices i0, i1, ... times their strides.
-std::string offset_lines(int64_t count) {
-  std::string sum = "%p0";
-  std::string lines = per_dimension(count, R"(
-  %i{d} = load i{d} : i64
-  %n{d} = param size{d} : i64
-  %c{d} = check_index %i{d}, %n{d}, wrap, check
-  %s{d} = param stride{d} : i64
-  %p{d} = mul %c{d}, %s{d}
-)");
-  for (int64_t d = 1; d < count; ++d) {
-    const std::string next = "%sum" + std::to_string(d);
-    lines += "  " + next + " = add " + sum + ", %p" + std::to_string(d) + "\n";
-    sum = next;
-  }
-  return lines + "  %zero = const 0 : i64\n  %offset = add " + sum + ", %zero\n";
+// The sum of the wrapped and checked indices i0, i1, ... times their strides.
+std::string offset(int64_t count) {
+  return per_dimension(count, "check_index(i{d}, size{d}, wrap, check) * stride{d}", " + ");
 }
 
 std::string header(const std::string& name, const std::string& operands, int64_t count) {
-  return "program " + name + "(" + operands + (count ? ", " : "") + names(count, "i{d}") + "; " +
-         names(count, "size{d}, stride{d}") + ")\neach:\n";
+  return "formula " + name + "(" + operands + per_dimension(count, ", i{d}: i64") + "; " +
+         per_dimension(count, "size{d}: i64, stride{d}: i64", ", ") + ")\neach:\n";
 }
 
 // Sizes and strides come in bytes from PyTorch.
@@ -82,8 +60,7 @@ void launch_index(at::TensorIteratorBase& iter, at::IntArrayRef sizes, at::IntAr
     Nest nest(NPU_MAP, label, iter, part);
     add_geometry(nest, sizes, strides, iter.element_size(1) / (part == Part::kWhole ? 1 : 2));
     nest.run(f_index.get(count, compute_dtype(moving_dtype(iter.dtype(0), part, label)), [&] {
-      return header("index", "out, x", count) + offset_lines(count) +
-             "  %v = load_at x, %offset : $t\n  store out, %v\n";
+      return header("index", "out, x", count) + "  out = load_at(x, " + offset(count) + ")\n";
     }));
   });
 }
@@ -106,8 +83,7 @@ void launch_index_put(at::TensorIterator& iter, at::IntArrayRef sizes, at::IntAr
     const npu_dtype compute = compute_dtype(moving_dtype(type, part, label));
     const char* mode = !accumulate ? "set" : compute == NPU_BOOL ? "max" : "add";
     nest.run((accumulate ? f_index_add : f_index_put).get(count, compute, [&] {
-      return header("index_put", "x, values", count) + offset_lines(count) +
-             "  %v = load values : $t\n  store_at x, %v, %offset, " + mode + "\n";
+      return header("index_put", "x, values", count) + "  store_at(x, values, " + offset(count) + ", " + mode + ")\n";
     }));
   });
 }

@@ -24,17 +24,13 @@ using at::Tensor;
 // The programs of one loss, from its value for x, y, w and the parameter p, and from its slope along x.
 struct Loss {
   const char* label;
-  const std::string texts[3];
   TypedProgram each, folded, slope;
 
   Loss(const char* label, const std::string& value, const std::string& derivative)
       : label(label),
-        texts{head(label, "", "w") + "  out = " + value,
-              head(label, "_fold", "w") + "  %s = fold(sum, " + value + ")\nrow:\n  out = %s / n",
-              head(label, "_backward", "grad, w") + "  out = (" + derivative + ") / n * grad"},
-        each(texts[0].c_str()),
-        folded(texts[1].c_str()),
-        slope(texts[2].c_str()) {}
+        each(head(label, "", "w") + "  out = " + value),
+        folded(head(label, "_fold", "w") + "  %s = fold(sum, " + value + ")\nrow:\n  out = %s / n"),
+        slope(head(label, "_backward", "grad, w") + "  out = (" + derivative + ") / n * grad") {}
 
  private:
   static std::string head(const std::string& label, const std::string& suffix, const std::string& last) {

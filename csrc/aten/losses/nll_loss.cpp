@@ -46,11 +46,9 @@ std::string backward_text(bool weighted) {
          "\n  store_at(out, -(%g / where(mean, total, 1)), %c * out_stride, mask %use)\n";
 }
 
-const std::string g_texts[] = {value_text(false, false), value_text(true, false), value_text(false, true),
-                               value_text(true, true),   backward_text(false),    backward_text(true)};
-TypedProgram k_each(g_texts[0].c_str()), k_each_weight(g_texts[1].c_str());
-TypedProgram k_fold(g_texts[2].c_str()), k_fold_weight(g_texts[3].c_str());
-TypedProgram k_backward(g_texts[4].c_str()), k_backward_weight(g_texts[5].c_str());
+TypedProgram k_each(value_text(false, false)), k_each_weight(value_text(true, false));
+TypedProgram k_fold(value_text(false, true)), k_fold_weight(value_text(true, true));
+TypedProgram k_backward(backward_text(false)), k_backward_weight(backward_text(true));
 
 int64_t class_dim(const Tensor& self) {
   return self.dim() == 1 ? 0 : 1;

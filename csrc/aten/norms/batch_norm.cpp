@@ -81,10 +81,8 @@ each:
 )");
 }
 
-const std::string g_texts[] = {backward_text(true, true), backward_text(false, true), backward_text(true, false),
-                               backward_text(false, false)};
-TypedProgram k_backward_train(g_texts[0].c_str()), k_backward_eval(g_texts[1].c_str());
-TypedProgram k_weight_train(g_texts[2].c_str()), k_weight_eval(g_texts[3].c_str());
+TypedProgram k_backward_train(backward_text(true, true)), k_backward_eval(backward_text(false, true));
+TypedProgram k_weight_train(backward_text(true, false)), k_weight_eval(backward_text(false, false));
 
 // Every dimension but the channels'.
 DimMask all_but_channels(const Tensor& input) {

@@ -48,8 +48,8 @@ each:
   out = (grad * weight - x * %rstd * %m) * %rstd)" +
          more + "\n";
 }
-const std::string g_texts[] = {backward_text("", ""), backward_text(", grad_sum", " + grad_sum")};
-TypedProgram k_backward[] = {TypedProgram(g_texts[0].c_str()), TypedProgram(g_texts[1].c_str())};
+TypedProgram k_backward[] = {TypedProgram(backward_text("", "")),
+                             TypedProgram(backward_text(", grad_sum", " + grad_sum"))};
 
 TypedProgram k_weight(R"(
 formula rms_norm_weight_grad(weight, grad, x, rstd)

@@ -28,10 +28,8 @@ std::string moments_text(bool root, bool with_mean) {
          ", x; by, n)\neach:\n  %w = fold(welford, x)\nrow:\n  out = " + (root ? "sqrt(" + variance + ")" : variance) +
          (with_mean ? "\n  mean = get(%w, 0) + 0 / n\n" : "\n");
 }
-const std::string g_texts[] = {moments_text(false, false), moments_text(true, false), moments_text(false, true),
-                               moments_text(true, true)};
-TypedProgram k_var(g_texts[0].c_str()), k_std(g_texts[1].c_str());
-TypedProgram k_var_mean(g_texts[2].c_str()), k_std_mean(g_texts[3].c_str());
+TypedProgram k_var(moments_text(false, false)), k_std(moments_text(true, false));
+TypedProgram k_var_mean(moments_text(false, true)), k_std_mean(moments_text(true, true));
 
 // "aten::var" without its namespace, for sentences.
 const char* op_of(const char* label) {

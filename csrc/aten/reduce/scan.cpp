@@ -36,12 +36,10 @@ each:
 )";
 }
 
-const std::string g_cum_texts[] = {cum_arg_text("cummax", "%right >= %left or isnan(%right)"),
-                                   cum_arg_text("cummin", "%right <= %left or isnan(%right)"),
-                                   cum_arg_text("cummax_int", "%right >= %left"),
-                                   cum_arg_text("cummin_int", "%right <= %left")};
-TypedProgram k_cummax(g_cum_texts[0].c_str()), k_cummin(g_cum_texts[1].c_str());
-TypedProgram k_cummax_int(g_cum_texts[2].c_str()), k_cummin_int(g_cum_texts[3].c_str());
+TypedProgram k_cummax(cum_arg_text("cummax", "%right >= %left or isnan(%right)"));
+TypedProgram k_cummin(cum_arg_text("cummin", "%right <= %left or isnan(%right)"));
+TypedProgram k_cummax_int(cum_arg_text("cummax_int", "%right >= %left"));
+TypedProgram k_cummin_int(cum_arg_text("cummin_int", "%right <= %left"));
 
 TypedProgram k_logcumsumexp(R"(
 formula logcumsumexp(out, x)
@@ -71,13 +69,14 @@ each:
 )";
 }
 
-// The second: high + log1p(exp(low - high)), ordered by the real parts; two infinite ones that are equal stay, if they
-// are negative.
-const std::string g_complex_texts[] = {complex_scan_text("complex_cumprod", R"(
+TypedProgram k_complex_cumprod(complex_scan_text("complex_cumprod", R"(
   %re = arg(0) * arg(2) - arg(1) * arg(3)
   %im = arg(0) * arg(3) + arg(1) * arg(2)
-)"),
-                                       complex_scan_text("complex_logcumsumexp", R"(
+)"));
+
+// high + log1p(exp(low - high)), ordered by the real parts; two infinite ones that are equal stay, if they are
+// negative.
+TypedProgram k_complex_logcumsumexp(complex_scan_text("complex_logcumsumexp", R"(
   %less = arg(0) < arg(2)
   %lr = where(%less, arg(0), arg(2))
   %li = where(%less, arg(1), arg(3))
@@ -90,8 +89,7 @@ const std::string g_complex_texts[] = {complex_scan_text("complex_cumprod", R"(
   %stay = arg(0) == arg(2) and isinf(arg(0))
   %re = where(%stay, %lr, %hr + %log)
   %im = where(%stay, %li, %hi + atan2(%ei, 1 + %er))
-)")};
-TypedProgram k_complex_cumprod(g_complex_texts[0].c_str()), k_complex_logcumsumexp(g_complex_texts[1].c_str());
+)"));
 
 void complex_scan(TypedProgram& program, npu_dtype compute, const Tensor& out, const Tensor& self, int64_t dim,
                   const char* label) {

@@ -38,7 +38,7 @@ void reset_native_counts();
 // thread-safe and costs one load when the program is there. Throws Unsupported if the driver cannot run it.
 class DeviceProgram {
  public:
-  explicit DeviceProgram(const char* text) : text_(text) {}  // text form of docs/isa.md; parsed at first use
+  explicit DeviceProgram(const char* text) : text_(text) {}  // a formula or the text form; parsed at first use
   explicit DeviceProgram(npu::Program program);
   DeviceProgram(const DeviceProgram&) = delete;
 

@@ -93,6 +93,12 @@ TEST(a_broken_formula_names_its_line_and_what_was_expected) {
         std::string("line 3: expected a value that is already defined, got %y"));
   EQUAL(error_of("formula f(out, x)\neach:\n  out = melt(x)\n"),
         std::string("line 3: expected a function of docs/isa.md, got melt"));
+  EQUAL(error_of("formula f(out, x)\neach:\n  out = where(x > 0, y, x)\n"),
+        std::string("line 3: expected an operand, a parameter or a value, got y"));
+  EQUAL(error_of("formula f(out, x)\neach:\n  out = load_at(y, 1)\n"),
+        std::string("line 3: expected an operand, got y"));
+  EQUAL(error_of("formula f(out, x)\neach:\n  out = where(x > 0, x)\n"),
+        std::string("line 3: expected more arguments of where"));
   EQUAL(error_of("formula f(out, x)\neach:\n  other = x\n"), std::string("line 3: expected an operand, got other"));
   EQUAL(error_of("formula f(out, x)\neach:\n  out = (x\n"),
         std::string("line 3: expected ')', got the end of the line"));
