@@ -19,9 +19,9 @@ BINARY = ("contiguous", "strided", "broadcast")
 class Case:
     family: str
     name: str
-    layouts: tuple[str, ...]
     operands: Callable[[Make], Iterable[Any]]
     op: Callable
+    layouts: tuple[str, ...] = CONTIGUOUS
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
     always: str | None = None  # a type in which the case is measured whatever was asked for
 
@@ -196,86 +196,85 @@ def over(op: Any, dim: Any) -> Callable:
 def folds(dim, where: str) -> dict[str, tuple]:
     """Of rows, of columns, of everything."""
     ops = {"sum": torch.sum, "mean": torch.mean, "max": torch.amax}
-    return {f"{name} {where}": (UNARY, one, over(op, dim)) for name, op in ops.items()}
+    return {f"{name} {where}": (one, over(op, dim), UNARY) for name, op in ops.items()}
 
 
 def step(optimizer: type[torch.optim.Optimizer], **options) -> tuple:
-    return CONTIGUOUS, lambda m: [optimizer(parameters(m), **options).step], lambda step: step()
+    return lambda m: [optimizer(parameters(m), **options).step], lambda step: step()
 
 
 PRODUCTS = {
-    "mm": (UNARY, square, torch.mm),
-    "bmm": (CONTIGUOUS, squares, torch.bmm),
-    "linear": (CONTIGUOUS, layer, F.linear),
-    "linear, one row": (CONTIGUOUS, layer_row, F.linear),
+    "mm": (square, torch.mm, UNARY),
+    "bmm": (squares, torch.bmm),
+    "linear": (layer, F.linear),
+    "linear, one row": (layer_row, F.linear),
 }
-# Family to name to layouts, operands and op.
+# Family to name to operands, op, and layouts if there are several.
 FAMILIES: dict[str, dict[str, tuple]] = {
     "pointwise": {
-        "add": (BINARY, two, torch.add),
-        "mul": (BINARY, two, torch.mul),
-        "relu": (UNARY, one, torch.relu),
-        "clone": (UNARY, one, lambda x: x.clone(memory_format=torch.contiguous_format)),
-        "cast": (UNARY, with_other_type, to_other_type),
-        "add in place": (BINARY, lambda m: [m.x(), m.y()], lambda x, y: x.add_(y, alpha=0.5)),
+        "add": (two, torch.add, BINARY),
+        "mul": (two, torch.mul, BINARY),
+        "relu": (one, torch.relu, UNARY),
+        "clone": (one, lambda x: x.clone(memory_format=torch.contiguous_format), UNARY),
+        "cast": (with_other_type, to_other_type, UNARY),
+        "add in place": (lambda m: [m.x(), m.y()], lambda x, y: x.add_(y, alpha=0.5), BINARY),
     },
     "functions": {
-        "exp": (UNARY, one, torch.exp),
-        "tanh": (UNARY, one, torch.tanh),
-        "erf": (UNARY, one, torch.erf),
-        "sigmoid": (UNARY, one, torch.sigmoid),
-        "silu": (UNARY, one, F.silu),
+        "exp": (one, torch.exp, UNARY),
+        "tanh": (one, torch.tanh, UNARY),
+        "erf": (one, torch.erf, UNARY),
+        "sigmoid": (one, torch.sigmoid, UNARY),
+        "silu": (one, F.silu, UNARY),
     },
     "gelu": {
-        "gelu": (UNARY, one, F.gelu),
-        "gelu tanh": (UNARY, one, lambda x: F.gelu(x, approximate="tanh")),
-        "gelu backward": (CONTIGUOUS, learned, F.gelu),
+        "gelu": (one, F.gelu, UNARY),
+        "gelu tanh": (one, lambda x: F.gelu(x, approximate="tanh"), UNARY),
+        "gelu backward": (learned, F.gelu),
     },
     "where, compare": {
-        "gt": (BINARY, two, torch.gt),
-        "eq": (BINARY, two, torch.eq),
-        "maximum": (BINARY, two, torch.maximum),
-        "where": (BINARY, lambda m: [m.mask(*m.shape), *two(m)], torch.where),
-        "masked fill": (UNARY, lambda m: [m.x(), m.mask(*m.shape)], lambda x, mask: x.masked_fill(mask, 0.5)),
+        "gt": (two, torch.gt, BINARY),
+        "eq": (two, torch.eq, BINARY),
+        "maximum": (two, torch.maximum, BINARY),
+        "where": (lambda m: [m.mask(*m.shape), *two(m)], torch.where, BINARY),
+        "masked fill": (lambda m: [m.x(), m.mask(*m.shape)], lambda x, mask: x.masked_fill(mask, 0.5), UNARY),
     },
     "sum, mean, max": folds(1, "last") | folds(0, "first") | folds((0, 1), "all"),
     "argmax": {
-        "argmax last": (UNARY, one, over(torch.argmax, 1)),
-        "argmax first": (UNARY, one, over(torch.argmax, 0)),
-        "argmax all": (UNARY, one, torch.argmax),
+        "argmax last": (one, over(torch.argmax, 1), UNARY),
+        "argmax first": (one, over(torch.argmax, 0), UNARY),
+        "argmax all": (one, torch.argmax, UNARY),
     },
     "var": {
-        "var last": (UNARY, one, over(torch.var, 1)),
-        "var first": (UNARY, one, over(torch.var, 0)),
-        "var all": (UNARY, one, over(torch.var, (0, 1))),
+        "var last": (one, over(torch.var, 1), UNARY),
+        "var first": (one, over(torch.var, 0), UNARY),
+        "var all": (one, over(torch.var, (0, 1)), UNARY),
     },
     "softmax": {
-        "softmax": (UNARY, one, over(F.softmax, 1)),
-        "log softmax": (UNARY, one, over(F.log_softmax, 1)),
-        "softmax backward": (CONTIGUOUS, learned, over(F.softmax, 1)),
+        "softmax": (one, over(F.softmax, 1), UNARY),
+        "log softmax": (one, over(F.log_softmax, 1), UNARY),
+        "softmax backward": (learned, over(F.softmax, 1)),
     },
     "layer_norm": {
-        "layer norm": (UNARY, norm(2), layer_norm),
-        "layer norm backward": (CONTIGUOUS, norm(2, grad=True), layer_norm),
+        "layer norm": (norm(2), layer_norm, UNARY),
+        "layer norm backward": (norm(2, grad=True), layer_norm),
     },
     "rms_norm": {
-        "rms norm": (UNARY, norm(1), rms_norm),
-        "rms norm backward": (CONTIGUOUS, norm(1, grad=True), rms_norm),
+        "rms norm": (norm(1), rms_norm, UNARY),
+        "rms norm backward": (norm(1, grad=True), rms_norm),
     },
     "batch_norm": {
-        "batch norm": (CONTIGUOUS, image_norm, batch_norm),
-        "batch norm eval": (CONTIGUOUS, image_norm, partial(batch_norm, training=False)),
-        "batch norm backward": (CONTIGUOUS, grad(image_norm), batch_norm),
+        "batch norm": (image_norm, batch_norm),
+        "batch norm eval": (image_norm, partial(batch_norm, training=False)),
+        "batch norm backward": (grad(image_norm), batch_norm),
     },
     "group_norm": {
-        "group norm": (CONTIGUOUS, image_norm, group_norm),
-        "group norm backward": (CONTIGUOUS, grad(image_norm), group_norm),
+        "group norm": (image_norm, group_norm),
+        "group norm backward": (grad(image_norm), group_norm),
     },
     "losses": {
-        "cross entropy": (CONTIGUOUS, lambda m: [*learned(m), m.ints(m.shape[1], m.shape[0])], F.cross_entropy),
-        "mse loss": (CONTIGUOUS, lambda m: [*learned(m), m.randn(*m.shape)], F.mse_loss),
+        "cross entropy": (lambda m: [*learned(m), m.ints(m.shape[1], m.shape[0])], F.cross_entropy),
+        "mse loss": (lambda m: [*learned(m), m.randn(*m.shape)], F.mse_loss),
         "bce with logits": (
-            CONTIGUOUS,
             lambda m: [*learned(m), m.mask(*m.shape).to(m.dtype)],
             F.binary_cross_entropy_with_logits,
         ),
@@ -283,87 +282,84 @@ FAMILIES: dict[str, dict[str, tuple]] = {
     "mm, bmm, linear": PRODUCTS,
     "mm, bmm, linear bf16": PRODUCTS,
     "conv2d": {
-        "conv2d": (CONTIGUOUS, conv, lambda x, weight: F.conv2d(x, weight, padding=1)),
-        "conv2d stem 7x7": (CONTIGUOUS, conv_stem, lambda x, weight: F.conv2d(x, weight, stride=2, padding=3)),
-        "conv2d 1x1": (CONTIGUOUS, conv_1x1, F.conv2d),
+        "conv2d": (conv, lambda x, weight: F.conv2d(x, weight, padding=1)),
+        "conv2d stem 7x7": (conv_stem, lambda x, weight: F.conv2d(x, weight, stride=2, padding=3)),
+        "conv2d 1x1": (conv_1x1, F.conv2d),
     },
     "conv2d backward": {
-        "conv2d both gradients": (CONTIGUOUS, grad(conv), lambda x, weight: F.conv2d(x, weight, padding=1)),
+        "conv2d both gradients": (grad(conv), lambda x, weight: F.conv2d(x, weight, padding=1)),
     },
     "pooling": {
-        "max pool2d": (CONTIGUOUS, image, lambda x: F.max_pool2d(x, 3, 2, 1)),
-        "avg pool2d": (CONTIGUOUS, image, lambda x: F.avg_pool2d(x, 2)),
-        "adaptive avg pool2d": (CONTIGUOUS, image, lambda x: F.adaptive_avg_pool2d(x, 1)),
-        "max pool2d backward": (CONTIGUOUS, learned_image, lambda x: F.max_pool2d(x, 3, 2, 1)),
-        "avg pool2d backward": (CONTIGUOUS, learned_image, lambda x: F.avg_pool2d(x, 2)),
+        "max pool2d": (image, lambda x: F.max_pool2d(x, 3, 2, 1)),
+        "avg pool2d": (image, lambda x: F.avg_pool2d(x, 2)),
+        "adaptive avg pool2d": (image, lambda x: F.adaptive_avg_pool2d(x, 1)),
+        "max pool2d backward": (learned_image, lambda x: F.max_pool2d(x, 3, 2, 1)),
+        "avg pool2d backward": (learned_image, lambda x: F.avg_pool2d(x, 2)),
     },
     "upsampling": {
-        f"upsample {mode}{suffix}": (CONTIGUOUS, operands, partial(F.interpolate, scale_factor=2, mode=mode))
+        f"upsample {mode}{suffix}": (operands, partial(F.interpolate, scale_factor=2, mode=mode))
         for mode in ("nearest", "bilinear")
         for suffix, operands in (("", image), (" backward", learned_image))
     },
     "padding": {
-        "pad": (CONTIGUOUS, image, lambda x: F.pad(x, (1, 1, 1, 1))),
-        "pad reflect": (CONTIGUOUS, image, lambda x: F.pad(x, (2, 2, 2, 2), mode="reflect")),
+        "pad": (image, lambda x: F.pad(x, (1, 1, 1, 1))),
+        "pad reflect": (image, lambda x: F.pad(x, (2, 2, 2, 2), mode="reflect")),
     },
     "embedding": {
-        "embedding": (CONTIGUOUS, table, F.embedding),
-        "embedding backward": (CONTIGUOUS, grad(table), F.embedding),
+        "embedding": (table, F.embedding),
+        "embedding backward": (grad(table), F.embedding),
     },
     "index": {
-        "index select": (UNARY, rows, lambda x, rows: x.index_select(0, rows)),
-        "index rows": (CONTIGUOUS, rows, lambda x, rows: x[rows]),
-        "index pairs": (CONTIGUOUS, pairs, lambda x, rows, columns: x[rows, columns]),
-        "gather": (UNARY, places, lambda x, at: x.gather(1, at)),
+        "index select": (rows, lambda x, rows: x.index_select(0, rows), UNARY),
+        "index rows": (rows, lambda x, rows: x[rows]),
+        "index pairs": (pairs, lambda x, rows, columns: x[rows, columns]),
+        "gather": (places, lambda x, at: x.gather(1, at), UNARY),
     },
     "scatter": {
-        "scatter": (CONTIGUOUS, new_places, lambda x, at, values: x.scatter_(1, at, values)),
-        "scatter add": (CONTIGUOUS, new_places, lambda x, at, values: x.scatter_add_(1, at, values)),
-        "index add": (CONTIGUOUS, new_rows, lambda x, rows, values: x.index_add_(0, rows, values)),
-        "index put": (CONTIGUOUS, new_rows, lambda x, rows, values: x.index_put_((rows,), values)),
+        "scatter": (new_places, lambda x, at, values: x.scatter_(1, at, values)),
+        "scatter add": (new_places, lambda x, at, values: x.scatter_add_(1, at, values)),
+        "index add": (new_rows, lambda x, rows, values: x.index_add_(0, rows, values)),
+        "index put": (new_rows, lambda x, rows, values: x.index_put_((rows,), values)),
         "index put, accumulate": (
-            CONTIGUOUS,
             new_rows,
             lambda x, rows, values: x.index_put_((rows,), values, accumulate=True),
         ),
     },
     "sort, topk": {
-        "sort": (CONTIGUOUS, matrix((16, 64), (64, 1024), (128, 8192)), lambda x: x.sort(1)),
-        "sort, one row": (CONTIGUOUS, matrix((1024,), (65536,), (1 << 20,)), torch.sort),
-        "topk": (CONTIGUOUS, matrix((16, 64), (64, 1024), (128, 32768)), lambda x: x.topk(16, 1)),
+        "sort": (matrix((16, 64), (64, 1024), (128, 8192)), lambda x: x.sort(1)),
+        "sort, one row": (matrix((1024,), (65536,), (1 << 20,)), torch.sort),
+        "topk": (matrix((16, 64), (64, 1024), (128, 32768)), lambda x: x.topk(16, 1)),
     },
     "scans": {
-        "cumsum": (UNARY, one, over(torch.cumsum, 1)),
-        "cumsum first": (CONTIGUOUS, one, over(torch.cumsum, 0)),
-        "cumsum, one row": (CONTIGUOUS, lambda m: [m.x(m.shape[0] * m.shape[1])], over(torch.cumsum, 0)),
+        "cumsum": (one, over(torch.cumsum, 1), UNARY),
+        "cumsum first": (one, over(torch.cumsum, 0)),
+        "cumsum, one row": (lambda m: [m.x(m.shape[0] * m.shape[1])], over(torch.cumsum, 0)),
     },
     "cat, copies": {
-        "cat": (CONTIGUOUS, lambda m: [m.x(), m.randn(*m.shape)], lambda x, y: torch.cat((x, y), 1)),
-        "stack": (CONTIGUOUS, lambda m: [m.x(), m.randn(*m.shape)], lambda x, y: torch.stack((x, y), 1)),
-        "transposed copy": (CONTIGUOUS, one, lambda x: x.t().contiguous()),
-        "permuted copy": (CONTIGUOUS, image, lambda x: x.permute(0, 2, 3, 1).contiguous()),
+        "cat": (lambda m: [m.x(), m.randn(*m.shape)], lambda x, y: torch.cat((x, y), 1)),
+        "stack": (lambda m: [m.x(), m.randn(*m.shape)], lambda x, y: torch.stack((x, y), 1)),
+        "transposed copy": (one, lambda x: x.t().contiguous()),
+        "permuted copy": (image, lambda x: x.permute(0, 2, 3, 1).contiguous()),
         "heads copy": (
-            CONTIGUOUS,
             lambda m: [m.randn(*m.pick((2, 8, 4, 16), (4, 64, 8, 64), (16, 256, 16, 64)))],
             lambda x: x.transpose(1, 2).contiguous(),
         ),
     },
     "random": {
-        "normal": (CONTIGUOUS, lambda m: [m.out()], lambda x: x.normal_()),
-        "uniform": (CONTIGUOUS, lambda m: [m.out()], lambda x: x.uniform_()),
-        "dropout": (CONTIGUOUS, one, lambda x: F.dropout(x, 0.1)),
+        "normal": (lambda m: [m.out()], lambda x: x.normal_()),
+        "uniform": (lambda m: [m.out()], lambda x: x.uniform_()),
+        "dropout": (one, lambda x: F.dropout(x, 0.1)),
     },
     "sdpa": {
-        "sdpa": (CONTIGUOUS, heads, F.scaled_dot_product_attention),
-        "sdpa causal": (CONTIGUOUS, heads, partial(F.scaled_dot_product_attention, is_causal=True)),
-        "sdpa backward": (CONTIGUOUS, grad(heads), F.scaled_dot_product_attention),
+        "sdpa": (heads, F.scaled_dot_product_attention),
+        "sdpa causal": (heads, partial(F.scaled_dot_product_attention, is_causal=True)),
+        "sdpa backward": (grad(heads), F.scaled_dot_product_attention),
     },
     "optimizers": {
         "adamw": step(torch.optim.AdamW),
         "adamw fused": step(torch.optim.AdamW, fused=True),
         "sgd": step(torch.optim.SGD, lr=0.01, momentum=0.9),
         "foreach add": (
-            CONTIGUOUS,
             lambda m: [parameters(m), parameters(m)],
             lambda xs, ys: torch._foreach_add(xs, ys, alpha=0.5),
         ),
