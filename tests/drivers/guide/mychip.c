@@ -1,6 +1,7 @@
 /* The driver that docs/driver-guide.md builds step by step: the template with a real queue and two native commands. The
- * guide quotes the regions between "guide: NAME" and "guide: end"; tests/docs/test_driver_guide.py keeps the two equal. In your
- * own copy of the template you would edit in place; here the template stays in one piece, so that it is tested once. */
+ * guide quotes the regions between "guide: NAME" and "guide: end"; tests/docs/test_driver_guide.py keeps the two equal.
+ * In your own copy of the template you would edit in place; here the template stays in one piece, so that it is tested
+ * once. */
 #define npu_driver_get template_driver_get
 #include "drivers/template/template.c"
 #undef npu_driver_get
