@@ -49,7 +49,8 @@ VARIABLES = (
         "TORCH_NPU_DEBUG",
         "0",
         "`1`: a line per op on stderr that says where it ran; `2`: and every transfer; `3`: and every call of the "
-        "driver. `torch_npu.debug` does the same for a part of a program.",
+        "driver, and in which way the C model computes it. `torch_npu.debug` does the same for a part of a program, "
+        "but for the ways.",
         "No log.",
         ("0", "1", "2", "3"),
     ),

@@ -147,6 +147,32 @@ def test_level_three_has_every_call_of_the_driver_and_the_last_line_is_the_one_t
     assert lines[-1].startswith("-> device_synchronize")
 
 
+WAYS = """
+import torch
+x, w = torch.ones(1, 8, 16, 16, device="npu"), torch.ones(8, 8, 3, 3, device="npu", requires_grad=True)
+torch.mm(x.view(64, 32), x.view(32, 64))
+torch.nn.functional.conv2d(x, w).sum().backward()
+torch.npu.synchronize()
+"""
+
+
+def test_level_three_names_the_way_of_a_product_and_of_convolutions_and_why_not_another(python):
+    said = python(WAYS, TORCH_NPU_DEBUG="3", TORCH_NPU_DEBUG_FORMAT="json").err.splitlines()
+    ways = [line for line in map(json.loads, said) if line["event"] == "way"]
+    product, forward, gradient = [w for w in ways if w["op"] == "aten::mm" or w["command"] == "CONV"]
+    assert product["size"] == "64x64" and product["way"] in ("register tiles", "dense")
+    assert product["refused"]["vectors"] == "the result has more than three rows and columns"
+    assert forward["size"] == "1x8x14x14" and forward["way"] == "packed"
+    assert list(forward["refused"]) == ["pointwise", "depthwise channels last", "lanes"]
+    assert forward["refused"]["pointwise"] == "the kernel has several points"
+    assert gradient["size"] == "8x8x3x3" and gradient["refused"]["depthwise"] == "a group has several channels"
+
+    text = python(WAYS, TORCH_NPU_DEBUG="3").err
+    assert re.search(r"-> way of MATMUL aten::mm \[64x64\]: .*not vectors \(the result has more than three", text)
+    assert re.search(r"-> way of CONV \S+ \[1x8x14x14\]: packed; not pointwise \(the kernel has several points\)", text)
+    assert "way of" not in python(WAYS, TORCH_NPU_DEBUG="2").err
+
+
 def test_json_lines_carry_the_same(log):
     x = torch.randn(96, 96, device="npu")
     first, *rest = map(json.loads, log(lambda: torch.linalg.eigvalsh(x), level=2, format="json"))
