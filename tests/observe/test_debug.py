@@ -115,6 +115,31 @@ def test_level_three_names_the_way_of_a_product_and_of_convolutions_and_why_not_
     assert "way of" not in python(WAYS, TORCH_NPU_DEBUG="2").err
 
 
+ENGINE_WAYS = """
+import torch
+x = torch.ones(64, 100, device="npu")
+x + x, x + x[:1], x.sum(0), x.t().contiguous(), x.cumsum(1), x.index_add(0, torch.zeros(64, device="npu").int(), x)
+torch.npu.synchronize()
+"""
+
+
+def test_level_three_names_the_ways_of_the_engines_commands(python):
+    said = python(ENGINE_WAYS, TORCH_NPU_DEBUG="3", TORCH_NPU_DEBUG_FORMAT="json").err.splitlines()
+    ways = {
+        (way["op"], way["size"]): (way["way"], way["refused"]) for way in map(json.loads, said) if way["event"] == "way"
+    }
+    assert ways["aten::add", "6400"] == ("one kernel call", {})
+    way, refused = ways["aten::add", "64x100"]
+    assert way == "a kernel call per row" and refused == {"one kernel call": "an argument is not contiguous"}
+    way, refused = ways["aten::sum", "100x64"]
+    assert way == "lanes of rows" and list(refused) == ["compiled loops by row"]
+    way, refused = ways["aten::copy_", "100x64"]
+    assert way == "tiles" and refused["dense copy"] == "one side does not lie dense"
+    way, refused = ways["aten::cumsum", "64x100"]
+    assert way == "rows side by side" and refused == {"lanes of rows": "neighbours in memory are of one row"}
+    assert ways["aten::index_add", "64x100"][0] == "one thread"  # few points
+
+
 def test_json_lines_carry_the_same(log):
     x = torch.randn(96, 96, device="npu")
     first, *rest = map(json.loads, log(lambda: torch.linalg.eigvalsh(x), level=2, format="json"))

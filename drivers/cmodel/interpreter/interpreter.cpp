@@ -186,6 +186,21 @@ void compute_streamed(Frame& f, int i, const Tile& tile, const StreamTarget& tar
   f.val[i] = {out, false};
 }
 
+// All arguments vary along one direction, of m values, or not at all.
+void compute_along(Frame& f, int i, int64_t m, Axis axis, unsigned uniform) {
+  const Op& op = f.plan->ops[i];
+  char* out = f.slot(op.slot);
+  op.kernel(out, f.val[op.a].ptr, f.val[op.b].ptr, f.val[op.c].ptr, m, uniform);
+  f.val[i] = {out, false, axis};
+  // Inside an image no border is near: a mask that is the same everywhere costs the rest of the program nothing.
+  if (op.dtype != NPU_BOOL) return;
+  int64_t set = 0;
+  for (int64_t k = 0; k < m; ++k) set += out[k] != 0;
+  if (set != 0 && set != m) return;
+  f.scalar[i] = set != 0;
+  f.val[i] = {reinterpret_cast<char*>(&f.scalar[i]), true};
+}
+
 // An instruction with an argument that varies along one direction only. Where all of them share the direction, so does
 // the result; else the kernel runs row by row, and nothing is written out.
 void compute_by_axis(Frame& f, int i, const Tile& tile) {
@@ -200,20 +215,8 @@ void compute_by_axis(Frame& f, int i, const Tile& tile) {
     uniform |= (ref.uniform ? 1u : 0u) << k;
   }
   const unsigned extra = op.imm << 8;
-  if (both != 3) {
-    const int64_t m = both == kRows ? tile.rows : tile.cols;
-    char* out = f.slot(op.slot);
-    op.kernel(out, f.val[op.a].ptr, f.val[op.b].ptr, f.val[op.c].ptr, m, uniform | extra);
-    f.val[i] = {out, false, static_cast<Axis>(both)};
-    // Inside an image no border is near: a mask that is the same everywhere costs the rest of the program nothing.
-    if (op.dtype != NPU_BOOL) return;
-    int64_t set = 0;
-    for (int64_t k = 0; k < m; ++k) set += out[k] != 0;
-    if (set != 0 && set != m) return;
-    f.scalar[i] = set != 0;
-    f.val[i] = {reinterpret_cast<char*>(&f.scalar[i]), true};
-    return;
-  }
+  if (both != 3)
+    return compute_along(f, i, both == kRows ? tile.rows : tile.cols, static_cast<Axis>(both), uniform | extra);
   if (op.is(Trait::kAddress) && kind[0] + kind[1] == kRows + kCols && kind[0] && kind[1]) {
     const bool first = kind[0] == kRows;
     f.row_part[i] = reinterpret_cast<const int64_t*>(f.val[first ? op.a : op.b].ptr);

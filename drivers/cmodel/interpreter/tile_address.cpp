@@ -335,26 +335,15 @@ struct Writer {
   }
 };
 
-}  // namespace
-
-void store_at(Frame& f, int i, const Tile& tile) {
-  static constexpr uint8_t kOps[] = {0, NPU_OP_ADD, NPU_OP_MUL, NPU_OP_MAX, NPU_OP_MIN};
-  const Op& op = f.plan->ops[i];
-  expand_to_points(f, op.a, tile);
-  if (op.mask != NPU_NO_VALUE) expand_to_points(f, op.mask, tile);
-  Tile flat;
-  const Tile& t = flatten(f, op, op.b, tile, flat) ? flat : tile;
-  const Place p = place(f, op, t);
-  const Ref v = f.val[op.a], mask = op.mask == NPU_NO_VALUE ? Ref{} : f.val[op.mask];
-  if (mask.ptr && mask.uniform && !*mask.ptr) return;
-  const bool all = !mask.ptr || mask.uniform;
-  const Offsets offset(f, op.b, t.cols);
+// Converts the values, if they are stored as they are. Of several threads, each writes its own part of the operand.
+Writer writer_of(Frame& f, const Op& op, const Place& p, const Tile& t, const Bounds& bounds) {
+  static constexpr uint8_t kMerges[] = {0, NPU_OP_ADD, NPU_OP_MUL, NPU_OP_MAX, NPU_OP_MIN};
+  const Ref v = f.val[op.a];
   const int type = f.plan->ops[op.a].dtype, stored = p.operand->dtype;
-  const Bounds bounds = bounds_of(*p.operand, p.log_size);
   const bool converts = stored != type || type == NPU_BOOL;
   Writer writer{f, op, p, nullptr, f.k->convert[stored][type], f.k->convert[type][stored], converts, v.ptr, 0, bounds};
   if (op.flags != NPU_STORE_SET) {
-    writer.merge = f.k->op[kOps[op.flags]][type_class(type)];
+    writer.merge = f.k->op[kMerges[op.flags]][type_class(type)];
     writer.value_step = v.uniform ? 0 : npu::dtype_size(type);
   } else {
     writer.value_step = v.uniform ? 0 : int64_t{1} << p.log_size;
@@ -368,6 +357,24 @@ void store_at(Frame& f, int i, const Tile& tile) {
     const int64_t begin = span / f.parts * f.part, end = f.part + 1 == f.parts ? span : span / f.parts * (f.part + 1);
     writer.mine = {bounds.low + begin, static_cast<uint64_t>(end - begin)};
   }
+  return writer;
+}
+
+}  // namespace
+
+void store_at(Frame& f, int i, const Tile& tile) {
+  const Op& op = f.plan->ops[i];
+  expand_to_points(f, op.a, tile);
+  if (op.mask != NPU_NO_VALUE) expand_to_points(f, op.mask, tile);
+  Tile flat;
+  const Tile& t = flatten(f, op, op.b, tile, flat) ? flat : tile;
+  const Place p = place(f, op, t);
+  const Ref mask = op.mask == NPU_NO_VALUE ? Ref{} : f.val[op.mask];
+  if (mask.ptr && mask.uniform && !*mask.ptr) return;
+  const bool all = !mask.ptr || mask.uniform;
+  const Offsets offset(f, op.b, t.cols);
+  const Bounds bounds = bounds_of(*p.operand, p.log_size);
+  const Writer writer = writer_of(f, op, p, t, bounds);
   int64_t* elements = reinterpret_cast<int64_t*>(f.temp(1));
   for (int64_t r = 0; r < t.rows; ++r) {
     const int64_t* offsets = offset.row(r);

@@ -80,22 +80,10 @@ class Encoder {
 
   // General registers.
   static constexpr int kRdx = 2, kRsi = 6, kRdi = 7;
-  void load_pointer(int reg, int base, int32_t offset) {  // mov reg, [base + offset]
-    bytes({static_cast<uint8_t>(0x48 | (reg >> 3) << 2 | base >> 3), 0x8b});
-    modrm_memory(reg, base, offset);
-  }
-  void store_pointer(int base, int32_t offset, int reg) {  // mov [base + offset], reg
-    bytes({static_cast<uint8_t>(0x48 | (reg >> 3) << 2 | base >> 3), 0x89});
-    modrm_memory(reg, base, offset);
-  }
-  void add_memory(int reg, int base, int32_t offset) {  // add reg, [base + offset]
-    bytes({static_cast<uint8_t>(0x48 | (reg >> 3) << 2 | base >> 3), 0x03});
-    modrm_memory(reg, base, offset);
-  }
-  void add_to_memory(int base, int32_t offset, int reg) {  // add [base + offset], reg
-    bytes({static_cast<uint8_t>(0x48 | (reg >> 3) << 2 | base >> 3), 0x01});
-    modrm_memory(reg, base, offset);
-  }
+  void load_pointer(int reg, int base, int32_t offset) { general(0x8b, reg, base, offset); }   // mov reg, [..]
+  void store_pointer(int base, int32_t offset, int reg) { general(0x89, reg, base, offset); }  // mov [..], reg
+  void add_memory(int reg, int base, int32_t offset) { general(0x03, reg, base, offset); }     // add reg, [..]
+  void add_to_memory(int base, int32_t offset, int reg) { general(0x01, reg, base, offset); }  // add [..], reg
   void add_to_memory_number(int base, int32_t offset, int8_t by) {
     bytes({static_cast<uint8_t>(0x48 | base >> 3), 0x83});
     modrm_memory(0, base, offset);
@@ -204,6 +192,11 @@ class Encoder {
   }
 
  private:
+  // Between a general register and [base + offset], in 64 bits.
+  void general(uint8_t opcode, int reg, int base, int32_t offset) {
+    bytes({static_cast<uint8_t>(0x48 | (reg >> 3) << 2 | base >> 3), opcode});
+    modrm_memory(reg, base, offset);
+  }
   void set_distance(size_t at, size_t target) {
     const int32_t distance = static_cast<int32_t>(target) - static_cast<int32_t>(at) - 4;
     for (size_t i = 0; i < 4; ++i) code[at + i] = static_cast<uint8_t>(static_cast<uint32_t>(distance) >> (8 * i));

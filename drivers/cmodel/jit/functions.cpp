@@ -44,6 +44,15 @@ void sigmoid(Vectors& e, int to, int x, int y, int n) {
   e.op(Encoder::kDiv, to, y, n);
 }
 
+// The magnitude `far` with the sign of x, where t = |x| is at least `near`. Changes z and n.
+void take_far(Vectors& e, int to, int x, int far, int t, float near, int z, int n, int mask) {
+  e.op_bits(Encoder::kAnd, z, x, kSign);
+  e.op(Encoder::kOr, far, far, z);
+  e.number(n, near);
+  e.compare(mask, t, n, kNotLess);  // not where x is NaN, which stays as it is
+  e.move_where(mask, to, far);
+}
+
 void erf_by_series(Vectors& e, int to, int x, const int* temporaries, int mask) {
   const int z = temporaries[0], n = temporaries[1], far = temporaries[2], t = temporaries[3], q = temporaries[4];
   e.op(Encoder::kMul, z, x, x);
@@ -59,11 +68,7 @@ void erf_by_series(Vectors& e, int to, int x, const int* temporaries, int mask) 
   exp_between(e, far, q, n, Vectors::kNormal);
   e.number(n, 1.0f);
   e.op(Encoder::kSub, far, n, far);
-  e.op_bits(Encoder::kAnd, z, x, kSign);
-  e.op(Encoder::kOr, far, far, z);
-  e.number(n, kErfNear);
-  e.compare(mask, t, n, kNotLess);  // not where x is NaN, which the first way keeps
-  e.move_where(mask, to, far);
+  take_far(e, to, x, far, t, kErfNear, z, n, mask);
 }
 
 // With registers that hold a table of sixteen numbers (AVX-512), k says which one: u = s - center, to = q(u).
@@ -116,11 +121,7 @@ void tanh_by_series(Vectors& e, int to, int x, const int* temporaries, int mask)
   e.op(Encoder::kAdd, z, n, far);
   e.op(Encoder::kSub, far, n, far);
   e.op(Encoder::kDiv, far, far, z);
-  e.op_bits(Encoder::kAnd, z, x, kSign);
-  e.op(Encoder::kOr, far, far, z);
-  e.number(n, kTanhNear);
-  e.compare(mask, t, n, kNotLess);  // not where x is NaN, which the first way keeps
-  e.move_where(mask, to, far);
+  take_far(e, to, x, far, t, kTanhNear, z, n, mask);
 }
 
 void tanh_by_table(Vectors& e, int to, int x, const int* temporaries, int) {

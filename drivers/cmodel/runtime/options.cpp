@@ -111,11 +111,57 @@ bool check_regions(const Options& options, std::string* error) {
   return true;
 }
 
+// What memory= and base= say, or nothing.
+struct PlainMemory {
+  uint64_t size = 0, base = kDefaultBase;
+  bool given = false;
+};
+
+// What values the option may have; null: there is no such option. *good: this is one of them.
+const char* set_option(std::string_view key, std::string_view value, Options* out, PlainMemory* plain, bool* good) {
+  uint64_t n = 0;
+  if (key == "devices") {
+    *good = number(value, &n) && n >= 1 && n <= 64;
+    out->devices = static_cast<uint32_t>(n);
+    return "1 to 64";
+  }
+  if (key == "memory" || key == "base") {
+    plain->given = true;
+    *good = key == "memory" ? bytes(value, &plain->size) : number(value, &plain->base);
+    return key == "memory" ? "1M to 4T" : "an address";
+  }
+  if (key == "regions") {
+    *good = parse_regions(value, &out->regions);
+    return "NAME@ADDRESS+SIZE, several with /";
+  }
+  if (key == "mode") {
+    *good = value == "fast" || value == "exact";
+    out->exact = value == "exact";
+    return "fast or exact";
+  }
+  if (key == "threads") {
+    *good = number(value, &n) && n >= 1 && n <= 256;
+    out->threads = static_cast<int>(n);
+    return "1 to 256";
+  }
+  if (key == "inline_ns") {
+    *good = number(value, &n) && n <= 1'000'000'000;
+    out->inline_ns = static_cast<int64_t>(n);
+    return "0 to 1000000000";
+  }
+  if (key == "chip") {
+    *good = !value.empty();
+    const bool brackets = value.starts_with('[') && value.ends_with(']');
+    out->chip = brackets ? value.substr(1, value.size() - 2) : value;
+    return "a file";
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 bool parse_options(const char* text, Options* out, std::string* error) {
-  uint64_t memory = 0, base = kDefaultBase;
-  bool plain = false;  // memory= or base= given
+  PlainMemory plain;
   std::vector<std::string> parts;
   try {
     parts = npu::split_outside_brackets(text ? text : "", ':');
@@ -128,42 +174,9 @@ bool parse_options(const char* text, Options* out, std::string* error) {
     const size_t equals = item.find('=');
     const std::string_view key = item.substr(0, equals);
     const std::string_view value = equals == std::string_view::npos ? std::string_view() : item.substr(equals + 1);
-    uint64_t n = 0;
     bool good = false;
-    const char* wanted = "";
-    if (key == "devices") {
-      wanted = "1 to 64";
-      good = number(value, &n) && n >= 1 && n <= 64;
-      out->devices = static_cast<uint32_t>(n);
-    } else if (key == "memory") {
-      wanted = "1M to 4T";
-      good = bytes(value, &memory);
-      plain = true;
-    } else if (key == "base") {
-      wanted = "an address";
-      good = number(value, &base);
-      plain = true;
-    } else if (key == "regions") {
-      wanted = "NAME@ADDRESS+SIZE, several with /";
-      good = parse_regions(value, &out->regions);
-    } else if (key == "mode") {
-      wanted = "fast or exact";
-      good = value == "fast" || value == "exact";
-      out->exact = value == "exact";
-    } else if (key == "threads") {
-      wanted = "1 to 256";
-      good = number(value, &n) && n >= 1 && n <= 256;
-      out->threads = static_cast<int>(n);
-    } else if (key == "inline_ns") {
-      wanted = "0 to 1000000000";
-      good = number(value, &n) && n <= 1'000'000'000;
-      out->inline_ns = static_cast<int64_t>(n);
-    } else if (key == "chip") {
-      wanted = "a file";
-      good = !value.empty();
-      const bool brackets = value.starts_with('[') && value.ends_with(']');
-      out->chip = brackets ? value.substr(1, value.size() - 2) : value;
-    } else {
+    const char* wanted = set_option(key, value, out, &plain, &good);
+    if (!wanted) {
       *error = "expected an option of the C model (" + std::string(kKeys) + "), got \"" + std::string(item) + "\"";
       return false;
     }
@@ -173,13 +186,13 @@ bool parse_options(const char* text, Options* out, std::string* error) {
       return false;
     }
   }
-  if (!out->regions.empty() && plain) {
+  if (!out->regions.empty() && plain.given) {
     *error = "expected either regions= or memory= and base= in the options of the C model, got both";
     return false;
   }
   if (out->regions.empty()) {
-    if (memory == 0) memory = std::clamp(host_memory() / 2 & ~uint64_t{(2 << 20) - 1}, kMinMemory, kMaxMemory);
-    out->regions.push_back({"dram", base, memory});
+    if (plain.size == 0) plain.size = std::clamp(host_memory() / 2 & ~uint64_t{(2 << 20) - 1}, kMinMemory, kMaxMemory);
+    out->regions.push_back({"dram", plain.base, plain.size});
   }
   return check_regions(*out, error);
 }
