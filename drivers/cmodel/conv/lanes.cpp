@@ -212,7 +212,7 @@ class Product {
         gathered_(sizeof(float) * size_t(groups() * c.sources * pitch_)),
         sums_(sizeof(float) * size_t(groups() * c.results * width_)) {
     const int threads = pool_threads();
-    if (threads > 1) shares_ = parts_for(groups(), 2 * threads, c.results, 4 * kLaneRows);
+    if (threads > 1) shares_ = parts_for(groups(), kSharesPerThread * threads, c.results, 4 * kLaneRows);
   }
 
   // False: a sum is not a number, perhaps that of a lane that rested, by an infinite weight. Nothing was stored.
@@ -270,7 +270,8 @@ class Product {
     float* to = sums(share);
     // A few lines of memory at a time: those of some results from end to end, or of some sources for all results.
     const bool by_rows = row_step >= k_step;
-    const int64_t block = by_rows ? std::clamp<int64_t>((4 << 10) / (pitch_ + 1), 8, 64) : (c_.taps < 4 ? 64 : 8);
+    const int64_t block = by_rows ? std::clamp(kLaneBlock / (pitch_ + 1), kLeastLaneChannels, kLaneChannels)
+                                  : (c_.taps < 4 ? kLaneChannels : kLeastLaneChannels);
     const auto tile = [&](int64_t r, int64_t k) {
       const int64_t height = std::min<int64_t>(kLaneRows, rows - r), count = std::min(block, sources - k);
       for (size_t v = 0; v < steps_.vectors.size(); ++v) {

@@ -61,7 +61,7 @@ void run_as(const Correlation& c) {
   const int64_t products = (pieces.count + together - 1) / together;
   const int threads = pool_threads();
   const int64_t parts =  // of the result channels
-      threads > 1 ? parts_for(products * groups, 2 * threads, c.results, kNarrowResults) : 1;
+      threads > 1 ? parts_for(products * groups, kSharesPerThread * threads, c.results, kNarrowResults) : 1;
   const product::Kernels<T>& kernel = product::kernels<T>();
 
   const auto run = [&](int64_t first, int64_t last) {

@@ -28,7 +28,8 @@ PackedPlan::PackedPlan(const Correlation& c, const product::Micro& micro, const 
   cut_positions();
   gather_sets();
   const int64_t set_count = int64_t(sets.size());
-  if (threads > 1) shares = parts_for(set_count * c.shape.groups, 2 * threads, strips, by_points ? 2 : 4);
+  if (threads > 1)
+    shares = parts_for(set_count * c.shape.groups, kSharesPerThread * threads, strips, by_points ? 2 : 4);
   rows = (strips + shares - 1) / shares * strip;
   // An odd number of cache lines: rows of a tile then lie in different sets of the caches.
   sums_ld = by_points ? rows : (capacity + 15) / 16 / 2 * 32 + 16;
@@ -61,7 +62,7 @@ Pieces PackedPlan::pieces_of(const Correlation& c, int threads) {
     for (int d = 0; d < 3; ++d) most[d] = std::max(most[d], axes[d].count);
   }
   const int64_t all = c.shape.batch * most[0] * most[1] * most[2] * c.shape.groups;
-  const int64_t share = all / (kPartsOfThread * threads);
+  const int64_t share = all / (kTasksPerThread * threads);
   return {c.shape.batch, most[0], most[1], most[2],
           threads == 1 ? kMostPositions : std::clamp(share, kLeastPositions, kMostPositions)};
 }

@@ -126,7 +126,7 @@ struct Plan {
     y_tiles = (most[1] + rows - 1) / rows;
     x_tiles = (most[2] + cols - 1) / cols;
     tiles = outer * y_tiles * x_tiles;
-    if (threads > 1) parts = parts_for(tiles, 4 * threads, blocks.count, 2);
+    if (threads > 1) parts = parts_for(tiles, kTasksPerThread * threads, blocks.count, 2);
     pack();
   }
 

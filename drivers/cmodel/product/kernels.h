@@ -42,14 +42,9 @@ struct KernelSet {
   Gemv<uint32_t> gemv_i8_exact;
   Gemv<double> gemv_f64;
   void (*copy_rows_16)(uint16_t* out, const uint16_t* in, int64_t ld, int64_t rows, int64_t cols);
-  void (*every_second_16)(const uint16_t* from, uint16_t* to, int64_t n);
-  void (*every_second_32)(const uint32_t* from, uint32_t* to, int64_t n);
   // Dense lines.
   bool (*has_nan)(const float* line, int64_t n);
-  void (*bf16_to_f32)(const uint16_t* from, float* to, int64_t n);
-  void (*f16_to_f32)(const uint16_t* from, float* to, int64_t n);
-  void (*f32_to_bf16)(const float* from, uint16_t* to, int64_t n);
-  void (*f32_to_f16)(const float* from, uint16_t* to, int64_t n);
+  void (*f32_to_f16)(const float* from, uint16_t* to, int64_t n);  // knows one NaN, as isa.md does
 };
 
 namespace base {

@@ -1,6 +1,7 @@
 // The bodies behind product/kernels.h, included once per instruction set with KERNEL_ISA (a namespace) and KERNEL_BYTES
 // (of a vector) set.
 #include "drivers/cmodel/product/kernels.h"
+#include "drivers/cmodel/product/tuning.h"
 #include "drivers/cmodel/product/vector.h"
 
 namespace cmodel::product::KERNEL_ISA {
@@ -54,12 +55,6 @@ inline float widen(I8 x) {
 }
 inline uint32_t widen(I8Exact x) {
   return uint32_t(int32_t(x.value));
-}
-
-inline uint16_t to_bf16(float f) {  // to nearest even; a NaN becomes the quiet NaN
-  const uint32_t bits = bits_of(f);
-  const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-  return uint16_t((bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : rounded);
 }
 
 inline uint16_t to_f16(float f) {  // to nearest even; a NaN becomes the quiet NaN
@@ -123,33 +118,6 @@ inline Vector<uint32_t> load_wide(const I8Exact* p) {
   return (Vector<uint32_t>)load_wide_bytes(p);
 }
 
-template <class M>
-void widen_line(const uint16_t* from, float* to, int64_t n) {
-  constexpr int lanes = VectorOf<float>::lanes;
-  const M* p = reinterpret_cast<const M*>(from);
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) store(to + i, load_wide(p + i));
-  for (; i < n; ++i) to[i] = widen(p[i]);
-}
-
-void bf16_line(const float* from, uint16_t* to, int64_t n) {
-  constexpr int L = VectorOf<float>::lanes;
-  typedef uint16_t Half __attribute__((vector_size(KERNEL_BYTES / 2)));
-  int64_t i = 0;
-  for (; i + L <= n; i += L) {
-    const Vector<float> f = load(from + i);
-    const Vector<uint32_t> raw = (Vector<uint32_t>)f, nan = splat<uint32_t>(0x7fc0);
-    const Vector<uint32_t> rounded = (raw + 0x7fff + (raw >> 16 & 1)) >> 16;
-    const Half half = __builtin_convertvector(f != f ? nan : rounded, Half);
-    __builtin_memcpy(to + i, &half, sizeof half);
-  }
-  for (; i < n; ++i) to[i] = to_bf16(from[i]);
-}
-
-template <class T>
-void every_second(const T* from, T* to, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) to[i] = from[2 * i];
-}
 void f16_line(const float* from, uint16_t* to, int64_t n) {
   int64_t i = 0;
 #if defined(__F16C__)
@@ -339,7 +307,7 @@ void gemv_dot(int64_t rows, int64_t k, const void* matrix, int64_t ld, const T* 
   int64_t i = 0;
   if (k < 8 * VectorOf<T>::lanes) {
     for (; i + 4 <= rows; i += 4) dot_rows<4, 2>(k, a + i * ld, ld, x, y + i);
-  } else if (k * int64_t(sizeof(T)) > 16384) {
+  } else if (k * int64_t(sizeof(T)) > kNearBytes) {
     for (; i + 8 <= rows; i += 8) dot_rows<8, 1>(k, a + i * ld, ld, x, y + i);
   }
   for (; i < rows; ++i) y[i] = dot_row(k, a + i * ld, x);
@@ -348,9 +316,8 @@ void gemv_dot(int64_t rows, int64_t k, const void* matrix, int64_t ld, const T* 
 template <class M, class T>
 void gemv_sweep(int64_t rows, int64_t k, const void* matrix, int64_t ld, const T* x, T* y) {
   constexpr int L = VectorOf<T>::lanes;
-  constexpr int64_t kBlock = 2048;  // of y: stays in the first-level cache while the matrix streams by
-  for (int64_t start = 0; start < rows; start += kBlock) {
-    const int64_t n = rows - start < kBlock ? rows - start : kBlock;
+  for (int64_t start = 0; start < rows; start += kSweepRows) {
+    const int64_t n = rows - start < kSweepRows ? rows - start : kSweepRows;
     const M* a = static_cast<const M*>(matrix) + start;
     T* out = y + start;
     for (int64_t i = 0; i < n; ++i) out[i] = 0;
@@ -400,12 +367,7 @@ extern const KernelSet kernel_set = {
     {gemv_dot<I8Exact, uint32_t>, gemv_sweep<I8Exact, uint32_t>},
     {gemv_dot<double, double>, gemv_sweep<double, double>},
     copy_rows<uint16_t>,
-    every_second<uint16_t>,
-    every_second<uint32_t>,
     has_nan,
-    widen_line<BF16>,
-    widen_line<F16>,
-    bf16_line,
     f16_line,
 };
 

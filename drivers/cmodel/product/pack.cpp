@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -11,9 +12,9 @@
 
 #include "drivers/cmodel/product/kernels.h"
 #include "drivers/cmodel/product/tuning.h"
+#include "drivers/cmodel/simd/kernels.h"
 #include "drivers/cmodel/threads/pool.h"
 #include "support/program/program.h"
-#include "support/reference/value.h"
 
 namespace cmodel::product {
 namespace {
@@ -74,194 +75,68 @@ Scratch::~Scratch() {
 
 namespace {
 
-// Storage types without a C++ type of their own.
-struct Bool {
-  uint8_t byte;
-};
-struct F16 {
-  uint16_t bits;
-};
-struct BF16 {
-  uint16_t bits;
-};
+constexpr int64_t kPiece = 256;  // elements that go through the stack
 
-float widen(F16 x) {
-  float f;
-  kernel_set().f16_to_f32(&x.bits, &f, 1);
-  return f;
-}
-float widen(BF16 x) {
-  float f;
-  kernel_set().bf16_to_f32(&x.bits, &f, 1);
-  return f;
+int log_size_of(int dtype) {
+  return std::countr_zero(unsigned(npu::dtype_size(dtype)));
 }
 
-template <class T, class S>
-T to_accumulator(S x) {
-  if constexpr (std::is_same_v<S, Bool>) {
-    return T(x.byte != 0);
-  } else if constexpr (std::is_same_v<S, F16> || std::is_same_v<S, BF16>) {
-    return to_accumulator<T>(widen(x));
-  } else if constexpr (std::is_floating_point_v<S> && std::is_integral_v<T>) {
-    return T(0);  // floats need a float accumulator: validate_command refuses the rest
-  } else {
-    return static_cast<T>(x);
-  }
+// Whether memory of the one type is that of the other.
+bool is_same(int a, int b) {
+  return a == b || (a >= NPU_U32 && a <= NPU_I64 && b >= NPU_U32 && b <= NPU_I64 && log_size_of(a) == log_size_of(b));
 }
 
-template <class S>
-constexpr int dtype_of() {
-  constexpr bool is_signed = std::is_signed_v<S>;
-  return sizeof(S) == 1   ? (is_signed ? NPU_I8 : NPU_U8)
-         : sizeof(S) == 2 ? (is_signed ? NPU_I16 : NPU_U16)
-         : sizeof(S) == 4 ? (is_signed ? NPU_I32 : NPU_U32)
-                          : (is_signed ? NPU_I64 : NPU_U64);
-}
-
-template <class S, class T>
-S from_accumulator(T x) {
-  using Value = std::conditional_t<std::is_same_v<T, uint32_t>, int32_t,
-                                   std::conditional_t<std::is_same_v<T, uint64_t>, int64_t, T>>;
-  const Value value = static_cast<Value>(x);
-  if constexpr (std::is_same_v<S, Bool>) {
-    return Bool{uint8_t(value != 0)};
-  } else if constexpr (std::is_same_v<S, F16> || std::is_same_v<S, BF16>) {
-    const float f = static_cast<float>(value);
-    S out;
-    if constexpr (std::is_same_v<S, F16>) {
-      kernel_set().f32_to_f16(&f, &out.bits, 1);
-    } else {
-      kernel_set().f32_to_bf16(&f, &out.bits, 1);
-    }
-    return out;
-  } else if constexpr (std::is_floating_point_v<Value> && std::is_integral_v<S>) {
-    npu::Value v{};
-    if constexpr (std::is_same_v<Value, float>) {
-      v.f32 = value;
-    } else {
-      v.f64 = value;
-    }
-    S out;
-    npu::store_value(&out, dtype_of<S>(), v, std::is_same_v<Value, float> ? NPU_F32 : NPU_F64);
-    return out;
-  } else {
-    return static_cast<S>(value);
-  }
-}
-
-template <class F>
-void with_type(int dtype, F&& body) {
-  switch (dtype) {
-    case NPU_BOOL:
-      return body(Bool{});
-    case NPU_U8:
-      return body(uint8_t{});
-    case NPU_I8:
-      return body(int8_t{});
-    case NPU_U16:
-      return body(uint16_t{});
-    case NPU_I16:
-      return body(int16_t{});
-    case NPU_U32:
-      return body(uint32_t{});
-    case NPU_I32:
-      return body(int32_t{});
-    case NPU_U64:
-      return body(uint64_t{});
-    case NPU_I64:
-      return body(int64_t{});
-    case NPU_F16:
-      return body(F16{});
-    case NPU_BF16:
-      return body(BF16{});
-    case NPU_F32:
-      return body(float{});
-    case NPU_F64:
-      return body(double{});
-    default:
+// A dense line to memory.
+template <class T>
+void to_memory(int dtype, const T* from, int64_t n, void* to) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (dtype == NPU_F16) {
+      float piece[kPiece];
+      for (int64_t i = 0; i < n; i += kPiece) {
+        const int64_t count = std::min(kPiece, n - i);
+        cmodel::kernels().convert[kTypeOf<T>][NPU_F32](piece, from + i, count);
+        kernel_set().f32_to_f16(piece, static_cast<uint16_t*>(to) + i, count);
+      }
       return;
+    }
   }
+  cmodel::kernels().convert[kTypeOf<T>][dtype](to, from, n);
 }
 
 }  // namespace
 
-// Words of 16 bits as they are: bf16 that stays bf16.
-template <>
-void load_line<uint16_t>(int, const char* from, int64_t stride, int64_t n, uint16_t* to) {
-  const auto* source = reinterpret_cast<const uint16_t*>(from);
-  if (stride == 1) {
-    std::memcpy(to, source, n * sizeof(uint16_t));
-  } else if (stride == 2) {
-    kernel_set().every_second_16(source, to, n);
-  } else {
-    for (int64_t i = 0; i < n; ++i) to[i] = source[i * stride];
+void load_as(int to_dtype, int dtype, const char* from, int64_t stride, int64_t n, void* to) {
+  const int log_size = log_size_of(dtype);
+  if (is_same(dtype, to_dtype)) {
+    if (stride != 1) return cmodel::kernels().gather[log_size](to, from, stride, n);
+    std::memcpy(to, from, size_t(n) << log_size);
+    return;
   }
-}
-
-template <class T>
-void load_line(int dtype, const char* from, int64_t stride, int64_t n, T* to) {
-  if constexpr (std::is_same_v<T, float>) {
-    if (stride != 1 && (dtype == NPU_BF16 || dtype == NPU_F16)) {  // gathered first: conversion works on vectors
-      constexpr int64_t kPiece = 256;
-      uint16_t piece[kPiece];
-      for (int64_t i = 0; i < n; i += kPiece) {
-        const int64_t count = std::min(kPiece, n - i);
-        load_line<uint16_t>(dtype, from + i * stride * 2, stride, count, piece);
-        load_line<float>(dtype, reinterpret_cast<const char*>(piece), 1, count, to + i);
-      }
-      return;
-    }
-    if (stride == 2 && dtype == NPU_F32) {
-      return kernel_set().every_second_32(reinterpret_cast<const uint32_t*>(from), reinterpret_cast<uint32_t*>(to), n);
-    }
+  const Convert convert = cmodel::kernels().convert[dtype][to_dtype];
+  if (stride == 1) return convert(to, from, n);
+  uint64_t piece[kPiece];
+  for (int64_t i = 0; i < n; i += kPiece) {  // gathered first: conversion works on vectors
+    const int64_t count = std::min(kPiece, n - i);
+    cmodel::kernels().gather[log_size](piece, from + ((i * stride) << log_size), stride, count);
+    convert(static_cast<char*>(to) + (i << log_size_of(to_dtype)), piece, count);
   }
-  if (stride == 1) {
-    if (holds<T>(dtype)) {
-      std::memcpy(to, from, n * sizeof(T));
-      return;
-    }
-    if constexpr (std::is_same_v<T, float>) {
-      const auto* half = reinterpret_cast<const uint16_t*>(from);
-      if (dtype == NPU_BF16) return kernel_set().bf16_to_f32(half, to, n);
-      if (dtype == NPU_F16) return kernel_set().f16_to_f32(half, to, n);
-    }
-  }
-  with_type(dtype, [&]<class S>(S) {
-    const S* source = reinterpret_cast<const S*>(from);
-    for (int64_t i = 0; i < n; ++i) to[i] = to_accumulator<T>(source[i * stride]);
-  });
 }
 
 template <class T>
 void store_line(int dtype, char* to, int64_t stride, int64_t n, const T* from) {
-  if constexpr (std::is_same_v<T, float>) {
-    if (stride != 1 && (dtype == NPU_BF16 || dtype == NPU_F16)) {
-      constexpr int64_t kPiece = 256;
-      uint16_t piece[kPiece];
-      auto* target = reinterpret_cast<uint16_t*>(to);
-      for (int64_t i = 0; i < n; i += kPiece) {
-        const int64_t count = std::min(kPiece, n - i);
-        store_line<float>(dtype, reinterpret_cast<char*>(piece), 1, count, from + i);
-        for (int64_t j = 0; j < count; ++j) target[(i + j) * stride] = piece[j];
-      }
-      return;
-    }
+  const int log_size = log_size_of(dtype);
+  if (is_same(dtype, kTypeOf<T>)) {
+    if (stride != 1) return cmodel::kernels().scatter[log_size](to, stride, from, n);
+    std::memcpy(to, from, n * sizeof(T));
+    return;
   }
-  if (stride == 1) {
-    if (holds<T>(dtype)) {
-      std::memcpy(to, from, n * sizeof(T));
-      return;
-    }
-    if constexpr (std::is_same_v<T, float>) {
-      auto* half = reinterpret_cast<uint16_t*>(to);
-      if (dtype == NPU_BF16) return kernel_set().f32_to_bf16(from, half, n);
-      if (dtype == NPU_F16) return kernel_set().f32_to_f16(from, half, n);
-    }
+  if (stride == 1) return to_memory(dtype, from, n, to);
+  uint64_t piece[kPiece];
+  for (int64_t i = 0; i < n; i += kPiece) {
+    const int64_t count = std::min(kPiece, n - i);
+    to_memory(dtype, from + i, count, piece);
+    cmodel::kernels().scatter[log_size](to + ((i * stride) << log_size), stride, piece, count);
   }
-  with_type(dtype, [&]<class S>(S) {
-    S* target = reinterpret_cast<S*>(to);
-    for (int64_t i = 0; i < n; ++i) target[i * stride] = from_accumulator<S>(from[i]);
-  });
 }
 
 template <class T>
@@ -318,7 +193,6 @@ void store_block(const T* from, int64_t ld, int64_t rows, int64_t cols, char* to
 }
 
 #define NPU_INSTANTIATE(T)                                             \
-  template void load_line<T>(int, const char*, int64_t, int64_t, T*);  \
   template void store_line<T>(int, char*, int64_t, int64_t, const T*); \
   template bool as_dense<T>(const Matrix&, Dense<T>&);                 \
   template Dense<T> pack_dense<T>(const Matrix&, T*);                  \

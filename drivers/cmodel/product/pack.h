@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "npu/program.h"
 
@@ -27,22 +28,14 @@ class Scratch {
 
 // Accumulators: float, double, and for I32 and I64 their unsigned twins, which wrap.
 template <class T>
-constexpr bool holds(int dtype);  // whether memory of this type can be read as T without conversion
-template <>
-constexpr bool holds<float>(int dtype) {
-  return dtype == NPU_F32;
-}
-template <>
-constexpr bool holds<double>(int dtype) {
-  return dtype == NPU_F64;
-}
-template <>
-constexpr bool holds<uint32_t>(int dtype) {
-  return dtype == NPU_I32 || dtype == NPU_U32;
-}
-template <>
-constexpr bool holds<uint64_t>(int dtype) {
-  return dtype == NPU_I64 || dtype == NPU_U64;
+constexpr int kTypeOf = std::is_same_v<T, float>      ? NPU_F32
+                        : std::is_same_v<T, double>   ? NPU_F64
+                        : std::is_same_v<T, uint32_t> ? NPU_I32
+                                                      : NPU_I64;
+// Whether memory of this type can be read as T without conversion.
+template <class T>
+constexpr bool holds(int dtype) {
+  return dtype == kTypeOf<T> || (std::is_integral_v<T> && dtype == (sizeof(T) == 4 ? NPU_U32 : NPU_U64));
 }
 
 // body(T{}) with the accumulator of this type, which is one of the four.
@@ -63,11 +56,13 @@ inline bool is_accumulator(int dtype) {
   return dtype == NPU_F32 || dtype == NPU_F64 || dtype == NPU_I32 || dtype == NPU_I64;
 }
 
-// n elements, `stride` elements apart, converted to or from a dense line of accumulators.
+// n elements, `stride` elements apart, to a dense line of another storage type.
+void load_as(int to_dtype, int dtype, const char* from, int64_t stride, int64_t n, void* to);
+// The same to or from a dense line of accumulators; words of 16 bits stay as they are.
 template <class T>
-void load_line(int dtype, const char* from, int64_t stride, int64_t n, T* to);
-template <>
-void load_line<uint16_t>(int dtype, const char* from, int64_t stride, int64_t n, uint16_t* to);  // bits as they are
+void load_line(int dtype, const char* from, int64_t stride, int64_t n, T* to) {
+  load_as(std::is_same_v<T, uint16_t> ? dtype : kTypeOf<T>, dtype, from, stride, n, to);
+}
 template <class T>
 void store_line(int dtype, char* to, int64_t stride, int64_t n, const T* from);
 

@@ -72,33 +72,6 @@ bool holds_words_of(const Micro& micro, int dtype) {
 
 namespace {
 
-void bytes_to_bf16(const char* from, int64_t stride, int64_t n, uint16_t* to) {
-  for (int64_t i = 0; i < n; ++i) {
-    const float f = static_cast<int8_t>(from[i * stride]);
-    uint32_t bits;
-    std::memcpy(&bits, &f, sizeof bits);
-    to[i] = uint16_t(bits >> 16);
-  }
-}
-
-// n elements as 16-bit words.
-void load_half(int dtype, const char* from, int64_t stride, int64_t n, uint16_t* to) {
-  const auto* bytes = reinterpret_cast<const uint8_t*>(from);
-  switch (dtype) {
-    case NPU_BOOL:
-      for (int64_t i = 0; i < n; ++i) to[i] = bytes[i * stride] != 0;
-      return;
-    case NPU_U8:
-      for (int64_t i = 0; i < n; ++i) to[i] = bytes[i * stride];
-      return;
-    case NPU_I8:
-      for (int64_t i = 0; i < n; ++i) to[i] = uint16_t(int16_t(int8_t(bytes[i * stride])));
-      return;
-    default:
-      return load_line<uint16_t>(dtype, from, stride, n, to);
-  }
-}
-
 // One strip, `pitch` words from one word of k to the next.
 void pack_strip(const Micro& micro, const Matrix& m, int64_t line, int64_t lines, int64_t k0, int64_t k, int64_t pitch,
                 uint32_t* to) {
@@ -112,25 +85,18 @@ void pack_strip(const Micro& micro, const Matrix& m, int64_t line, int64_t lines
   constexpr int64_t kPiece = 64;
   constexpr int64_t kLines = 32;
   uint32_t copy[kPiece * kLines];
+  const int element = micro.depth == 4         ? NPU_I8
+                      : &micro == micro_bf16() ? NPU_BF16
+                      : micro.depth == 2       ? NPU_I16
+                                               : NPU_F32;
   const bool along = std::abs(m.col) <= std::abs(m.row) || m.row == 0;
   for (int64_t p = 0; p < k; p += kPiece) {
     const int64_t n = std::min(kPiece, k - p);
     const char* piece = from + p * m.col * size;
-    auto* half = reinterpret_cast<uint16_t*>(copy);
-    auto* wide = reinterpret_cast<float*>(copy);
-    auto* bytes = reinterpret_cast<char*>(copy);
     for (int64_t i = 0; i < (along ? lines : n); ++i) {
       const char* line = piece + i * (along ? m.row : m.col) * size;
-      const int64_t step = along ? m.col : m.row, count = along ? n : lines, pitch_of_copy = along ? kPiece : kLines;
-      if (micro.depth == 4) {
-        for (int64_t j = 0; j < count; ++j) bytes[i * pitch_of_copy + j] = line[j * step];
-      } else if (&micro == micro_bf16() && m.dtype == NPU_I8) {
-        bytes_to_bf16(line, step, count, half + i * pitch_of_copy);
-      } else if (micro.depth == 2) {
-        load_half(m.dtype, line, step, count, half + i * pitch_of_copy);
-      } else {
-        load_line<float>(m.dtype, line, step, count, wide + i * pitch_of_copy);
-      }
+      load_as(element, m.dtype, line, along ? m.col : m.row, along ? n : lines,
+              reinterpret_cast<char*>(copy) + i * (along ? kPiece : kLines) * npu::dtype_size(element));
     }
     uint32_t* out = to + p / micro.depth * pitch;
     if (along) {

@@ -1,6 +1,6 @@
-// Numbers that decide how a product is computed. They were measured on one processor (AVX-512, 2 MiB of second-level
-// cache per core) with benchmarks/products_bench.py; `npu-cmodel-bench` shows small products and what a call costs.
-// kBlockWords changes the order of a sum, the others only its time.
+// Numbers that decide how a product is computed. They were found on one processor with AVX-512, by
+// benchmarks/products_bench.py (in quotes: a case of it) and npu-cmodel-bench, which shows what a small product costs.
+// Which way runs, and kBlockWords, show in last bits; the others decide the time only.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -36,6 +36,9 @@ constexpr int64_t kTransposedPercent =
 
 // -- one row or column --
 constexpr int64_t kVectorPiece = 256 << 10;  // bytes of the matrix that stay in the second-level cache for all rows
+
+constexpr int64_t kNearBytes = 16 << 10;  // of x: more, and it comes from beyond the first-level cache once per row
+constexpr int64_t kSweepRows = 2048;      // of y: stay in the first-level cache while the matrix streams by
 
 // -- OpenBLAS, and our own product where it is missing --
 constexpr int64_t kTileElements = 1 << 17;  // of a tile that passes through scratch: stays in the second-level cache

@@ -36,20 +36,6 @@ std::vector<int32_t> sources_of(const WeightGradient& w, const Tensor& line, int
   return sources;
 }
 
-// Are results one array, with channels behind the taps?
-bool is_channels_last(const WeightGradient& w) {
-  const Shape& s = w.shape;
-  const Tensor& out = w.context.result;
-  if (w.context.job.program || out.dtype != NPU_F32) return false;
-  const int64_t size[5] = {s.groups * s.out_channels, s.in_channels, s.kernel[0], s.kernel[1], s.kernel[2]};
-  const int64_t stride[5] = {w.depth, 1, s.kernel[1] * s.kernel[2] * s.in_channels, s.kernel[2] * s.in_channels,
-                             s.in_channels};
-  for (int d = 0; d < 5; ++d) {
-    if (size[d] > 1 && out.stride[d] != stride[d]) return false;
-  }
-  return true;
-}
-
 const char* refuses(const WeightGradient& w) {
   if (w.context.acc_dtype != NPU_F32 || w.gradient.dtype != NPU_F32 || w.input.dtype != NPU_F32) {
     return "not all is f32";
@@ -57,7 +43,7 @@ const char* refuses(const WeightGradient& w) {
   if (w.positions == 0) return "there is nothing to add up";
   if (w.positions > kFewPoints) return "there are many positions";
   if (w.inputs * w.outputs < kFewPairs) return "there are few channels";
-  if (!is_channels_last(w) && !is_dense(w)) return "results are not one array of f32";
+  if (!is_dense(w) && !is_dense(w, true)) return "results are not one array of f32";
   // The im2col matrix would cost too much beside the product; lines of a few points cost more where there is none.
   const int64_t percent = w.shape.out_size[2] < kShortLine ? kFewPercentShort : kFewPercent;
   return 100 * w.positions > percent * w.outputs ? "the im2col matrix is large beside the product" : nullptr;
@@ -68,7 +54,7 @@ class Few {
   explicit Few(const WeightGradient& w)
       : w_(w),
         micro_(product::micro_f32()),
-        channels_last_(is_channels_last(w)),
+        channels_last_(is_dense(w, true)),
         pitch_((w.positions + kLanes - 1) / kLanes * kLanes),
         strips_((w.depth + micro_.cols - 1) / micro_.cols),
         strip_size_(w.positions * micro_.cols),

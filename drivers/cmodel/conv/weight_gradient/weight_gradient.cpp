@@ -41,13 +41,14 @@ int64_t parts_of(const WeightGradient& w, const Cut& cut) {
   return std::min(parts, cut.pieces.count);
 }
 
-bool is_dense(const WeightGradient& w) {
+bool is_dense(const WeightGradient& w, bool channels_last) {
+  static constexpr int kOrder[2][5] = {{4, 3, 2, 1, 0}, {1, 4, 3, 2, 0}};  // the innermost dimension first
   const Shape& s = w.shape;
   const Tensor& out = w.context.result;
   if (w.context.job.program || out.dtype != NPU_F32) return false;
   const int64_t size[5] = {s.groups * w.outputs, w.inputs, s.kernel[0], s.kernel[1], s.kernel[2]};
   int64_t expected = 1;
-  for (int d = 4; d >= 0; --d) {
+  for (const int d : kOrder[channels_last]) {
     if (size[d] > 1 && out.stride[d] != expected) return false;
     expected *= size[d];
   }

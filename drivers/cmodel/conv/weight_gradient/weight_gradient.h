@@ -61,8 +61,8 @@ void run_tasks(int64_t tasks, int64_t work, F&& body) {
   parallel_for(tasks, grain_for(work / tasks, kGradientWork), body);
 }
 
-// Are results one array of F32, in the order of the sums?
-bool is_dense(const WeightGradient& w);
+// Are results one array of F32, in the order of the sums, or with channels behind the taps?
+bool is_dense(const WeightGradient& w, bool channels_last = false);
 
 // Hands on the sums of some weights of one output channel: [input channel][tap]. `stored`: they lie where they belong.
 template <class T>
