@@ -13,8 +13,8 @@ REQUIREMENTS := $(VENV)/.requirements-$(shell cksum < requirements.txt | cut -d'
 INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml torch_npu/version.py | cksum | cut -d' ' -f1)
 CPP := $(shell find csrc drivers include support tools tests -name '*.cpp' -o -name '*.c' -o -name '*.h' 2>/dev/null)
 
-.PHONY: help build install test conformance conformance-compile operators demo bench sanitize format lint clean \
-  rtl-benches rtl-coverage rtl-area
+.PHONY: help build runtime install test conformance conformance-compile operators demo bench sanitize format lint \
+  clean rtl-benches rtl-coverage rtl-area
 
 help:
 	@echo "make demo         train LeNet on npu:0 and on the CPU; fine-tune a small Qwen2 with LoRA and let it generate"
@@ -25,8 +25,8 @@ help:
 	@echo "make tidy         clang-tidy (FOLDERS=\"csrc/core support\" for some)"
 	@echo "make coverage     lines of Python and C++ that the tests reach (TEST=tests/memory for those of a part)"
 	@echo "make operators    make docs/operators.md: what is native, decomposed, or still on the CPU"
-	@echo "make install      build, and let .venv/bin/python find the device (demo and test begin with it)"
-	@echo "make build        .venv, libraries, drivers (NPU_DRIVERS=cmodel,template for some of them)"
+	@echo "make install      build what a user needs, and let .venv/bin/python find the device (demo begins with it)"
+	@echo "make build        .venv, libraries, tools, tests, all drivers (NPU_DRIVERS=cmodel,template for some of them)"
 	@echo "make bench        host cost per op, every op family and training steps against the CPU"
 	@echo "make sanitize     drivers and allocator under AddressSanitizer and ThreadSanitizer"
 	@echo "make rtl-benches  every module of rtl/ in cocotb, with random pauses (SEED=2 WORK=10 for other and more traffic)"
@@ -45,9 +45,12 @@ $(REQUIREMENTS): requirements.txt
 build/build.ninja: $(REQUIREMENTS)
 	cmake -S . -B build -G Ninja -DPython3_EXECUTABLE=$(BIN)/python
 
-build: build/build.ninja
+# How far, and how long yet: by how long each step took the last time, or by the steps that are done.
+export NINJA_STATUS ?= [%p, %W left]$(space)
+space := $(subst ,, )
+build runtime: build/build.ninja
 	@$(if $(NPU_DRIVERS),cmake -S . -B build -DNPU_DRIVERS=$(NPU_DRIVERS))
-	@ninja -C build -j$(JOBS)
+	@ninja -C build -j$(JOBS) $(if $(filter runtime,$@),runtime)
 
 # The entry point that makes `import torch` load the device. In place: nothing is copied, nothing is compiled.
 $(INSTALLED): $(REQUIREMENTS)
@@ -56,9 +59,9 @@ $(INSTALLED): $(REQUIREMENTS)
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 
-install: build $(INSTALLED)
+install: runtime $(INSTALLED)
 
-test: install
+test: build $(INSTALLED)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TEST)
 
 conformance: install

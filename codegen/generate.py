@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from schemas import Op, ops  # noqa: E402
 from table import Entry, Variant, read_table  # noqa: E402
 
-SHARDS = 6
+SHARDS = 2
 _NOTE = "// Made by codegen/generate.py from {table}. Do not edit.\n"
 _TYPES = {"bool": "NPU_BOOL", "i32": "NPU_I32", "i64": "NPU_I64", "u64": "NPU_U64", "f32": "NPU_F32", "f64": "NPU_F64"}
 # What a structured meta function takes where the op's own call has an optional.
@@ -56,7 +56,7 @@ def kernels_header(entries: list[Entry], namespace: str) -> str:
 
 def parameters(op: Op, used: set[str]) -> str:
     """The op's arguments as C++ parameters; those that nothing reads stay without a name."""
-    return "".join(f", const auto&{' ' + a if a in used else ''}" for a in op.arguments)
+    return ", ".join(f"{type_}{' ' + name if name in used else ''}" for type_, name in zip(op.types, op.arguments))
 
 
 def call(entry: Entry, variant: Variant, index: int) -> list[str]:
@@ -67,35 +67,33 @@ def call(entry: Entry, variant: Variant, index: int) -> list[str]:
         name, _, type_ = (part.strip() for part in param.partition(":"))
         params.append(f"call.param({name}{', ' + _TYPES[type_] if type_ in _TYPES else ''})")
         parts += [params[-1]] if type_ else [f"call.real({name})", f"call.imag({name})"]
-    lines = [f"    if (call.has({kernel}){condition}) {{"]
-    lines += [f"      return call.run({kernel}, {{{', '.join(params)}}});", "    }"]
+    lines = [f"  if (call.has({kernel}){condition}) return call.run({kernel}, {{{', '.join(params)}}});"]
     if variant.parts:
-        lines += [f"    if (call.partwise(){condition}) {{"]
-        lines += [f"      return call.run_parts({kernel});", "    }"]
+        lines.append(f"  if (call.partwise(){condition}) return call.run_parts({kernel});")
     if "complex" in variant.texts:
-        lines += [f"    if (call.has_complex({kernel}){condition}) {{"]
-        lines += [f"      return call.run_complex({kernel}, {{{', '.join(parts)}}});", "    }"]
+        run = f"call.run_complex({kernel}, {{{', '.join(parts)}}})"
+        lines.append(f"  if (call.has_complex({kernel}){condition}) return {run};")
     return lines
 
 
-def launch(entry: Entry, op: Op) -> list[str]:
-    conditions = " ".join(v.condition for v in entry.variants)
-    used = {a for a in op.arguments if a in conditions or any(a in v.param_names for v in entry.variants)}
+def launch(entry: Entry, op: Op) -> tuple[str, list[str]]:
+    """How the op's programs are chosen: a program that always is, or a function."""
     for variant in entry.variants:
         if missing := [p for p in variant.param_names if p not in op.arguments]:
             raise SystemExit(f"{entry.name}: expected parameters out of {op.arguments}, got {missing[0]}")
         if len(variant.operands) > len(op.arguments):
             raise SystemExit(f"{entry.name}: expected at most {len(op.arguments)} operands, got {variant.operands}")
-    wide = ", Numbers::kCompute" if entry.wide else ""
     lines = [f"extern TypedProgram {kernel_name(entry, i)};" for i in range(len(entry.variants))]
-    lines += [
-        f"struct Launch_{op.functional.struct} {{",
-        f"  void operator()(at::TensorIteratorBase& iter, const at::Tensor&{parameters(op, used)}) const {{",
-        f'    PointwiseCall call(iter, "aten::{op.functional.base}"{wide});',
-    ]
+    first = entry.variants[0]
+    if len(entry.variants) == 1 and not (first.condition or first.params or first.parts):
+        return f"nullptr, &{kernel_name(entry, 0)}", lines
+    conditions = " ".join(v.condition for v in entry.variants)
+    used = {a for a in op.arguments if a in conditions or any(a in v.param_names for v in entry.variants)}
+    name = f"launch_{op.functional.struct}"
+    lines.append(f"static void {name}(const PointwiseCall& call, {parameters(op, used)}) {{")
     for index, variant in enumerate(entry.variants):
         lines += call(entry, variant, index)
-    return [*lines, "    call.refuse();", "  }", "};"]
+    return f"{name}, nullptr", [*lines, "  call.refuse();", "}"]
 
 
 def own_meta(entry: Entry, op: Op) -> tuple[str, list[str]]:
@@ -103,47 +101,46 @@ def own_meta(entry: Entry, op: Op) -> tuple[str, list[str]]:
     operands = entry.variants[0].operands
     if missing := [o for o in operands if o not in op.arguments]:
         raise SystemExit(f"{entry.name}: expected operands out of {op.arguments}, got {missing[0]}")
-    name = f"Meta_{op.functional.struct}"
+    name = f"meta_{op.functional.struct}"
     listed = ", ".join(f"&{o}" for o in operands)
     return name, [
-        f"struct {name} : PointwiseMeta {{",
-        f"  void meta({parameters(op, set(operands))[2:]}) {{",
-        *([] if entry.complex else [f"    refuse_complex({{{listed}}});"]),
-        f"    {entry.iterator}({', '.join(operands)});",
-        "  }",
-        "};",
+        f"static void {name}(PointwiseIterator& iter, {parameters(op, set(operands))}) {{",
+        *([] if entry.complex else [f"  iter.refuse_complex({{{listed}}});"]),
+        f"  iter.{entry.iterator}({', '.join(operands)});",
+        "}",
     ]
 
 
 def structured_meta(op: Op) -> tuple[str, list[str]]:
-    base = f"at::meta::structured_{op.name.replace('.', '_')}"
+    meta = f"structured_meta<&at::meta::structured_{op.name.replace('.', '_')}::meta>"
     arguments = op.functional.schema.arguments.flat_all
     if not any(str(a.type) in _REFERENCES for a in arguments):
-        return base, []
-    name = f"Meta_{op.functional.struct}"
-    passed = [f"{_REFERENCES[str(a.type)]}({a.name})" if str(a.type) in _REFERENCES else a.name for a in arguments]
-    passed = [p.replace("at::Optional", "optional_ref<at::Optional").replace("Ref(", "Ref>(") for p in passed]
+        return meta, []
+    name = f"meta_{op.functional.struct}"
+    passed = [
+        f"optional_ref<{_REFERENCES[t]}>({a.name})" if (t := str(a.type)) in _REFERENCES else a.name for a in arguments
+    ]
     return name, [
-        f"struct {name} : {base} {{",
-        f"  void meta({parameters(op, set(op.arguments))[2:]}) {{ {base}::meta({', '.join(passed)}); }}",
-        "};",
+        f"static void {name}(PointwiseIterator& iter, {parameters(op, set(op.arguments))}) {{",
+        f"  {meta}(iter, {', '.join(passed)});",
+        "}",
     ]
 
 
-def registration(entry: Entry, op: Op) -> tuple[list[str], list[str], set[str]]:
-    """Definitions, the lines that register, and the headers they need."""
+def registration(entry: Entry, op: Op) -> tuple[list[str], str, set[str]]:
+    """Definitions, the line that registers, and the headers they need."""
     if not entry.iterator and not op.structured:
         raise SystemExit(f"{entry.name}: not structured in PyTorch, expected a mark that says how to iterate")
     meta, definitions = own_meta(entry, op) if entry.iterator else structured_meta(op)
-    body = [f"  structured<{meta}, Launch_{op.functional.struct}{{}}>(m)"]
-    headers = {f"ATen/ops/{op.functional.base}_ops.h"}
-    if not entry.iterator:
-        headers.add(f"ATen/ops/{op.functional.base}_meta.h")
-    for form in ("functional", "inplace", "out"):
-        if function := getattr(op, form):
-            body.append(f"      .{form}<at::_ops::{function.struct}>()")
-    body[-1] += ";"
-    return definitions + launch(entry, op), body, headers
+    choice, lines = launch(entry, op)
+    numbers = "Numbers::kCompute" if entry.wide else "Numbers::kRounded"
+    name = f"k_{op.functional.struct}"
+    lines += definitions
+    lines.append(f"constexpr PointwiseOp<{', '.join(op.types)}> {name}{{")
+    lines.append(f'    "aten::{op.functional.base}", {meta}, {choice}, {numbers}}};')
+    names = [f'{{"aten::{f.plain}", "{f.overload}"}}' if f else "{}" for f in (op.functional, op.inplace, op.out)]
+    headers = set() if entry.iterator else {f"ATen/ops/{op.functional.base}_meta.h"}
+    return lines, f"  register_pointwise(m, {name}, {', '.join(names)});", headers
 
 
 def shard(entries: list[tuple[Entry, Op]], namespace: str) -> str:
@@ -151,12 +148,12 @@ def shard(entries: list[tuple[Entry, Op]], namespace: str) -> str:
     for entry, op in entries:
         made, body, includes = registration(entry, op)
         definitions += [f"// {line}" for v in entry.variants for line in v.source] + made + [""]
-        bodies += body
+        bodies.append(body)
         headers |= includes
     return "\n".join(
         [f"#include <{h}>" for h in sorted(headers)]
-        + ['\n#include "csrc/aten/dispatch/pointwise.h"\n', f"namespace torch_npu::{namespace} {{", *definitions]
-        + ["TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {", *bodies, "}", "}", ""]
+        + ['\n#include "csrc/aten/dispatch/pointwise.h"\n', f"namespace torch_npu::{namespace} {{"]
+        + [*definitions, "TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {", *bodies, "}", "}", ""]
     )
 
 
@@ -184,8 +181,8 @@ def generate(table: Path, out: Path, namespace: str, shards: int) -> list[str]:
     write(out / "programs.cpp", note + programs(entries, namespace))
     write(out / "kernels.h", note + kernels_header(entries, namespace))
     for number in range(shards):
-        # By name, so that a new op changes one file.
-        part = [(e, op) for e, op in found if zlib.crc32(e.name.encode()) % shards == number]
+        # By signature: what a signature needs is compiled once, and a new op changes one file.
+        part = [(e, op) for e, op in found if zlib.crc32(", ".join(op.types).encode()) % shards == number]
         write(out / f"registrations_{number}.cpp", note + shard(part, namespace))
     return missing
 

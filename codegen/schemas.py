@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 
 import torchgen
+from torchgen import local
+from torchgen.api.types import DispatcherSignature
 from torchgen.model import FunctionSchema, SchemaKind
 
 _ENTRY = re.compile(r"^- func: (.*?)\s*$")
@@ -27,6 +29,14 @@ class Function:
     @property
     def name(self) -> str:  # add.Tensor
         return str(self.schema.name)
+
+    @property
+    def plain(self) -> str:  # add, add_: without the overload
+        return str(self.schema.name.name)
+
+    @property
+    def overload(self) -> str:
+        return self.schema.name.overload_name
 
     @property
     def base(self) -> str:  # add, also for add_.Tensor; names the headers ATen/ops/<base>_*.h
@@ -57,6 +67,12 @@ class Op:
     def arguments(self) -> list[str]:
         """Names of all arguments, in the order of the C++ call."""
         return [a.name for a in self.functional.schema.arguments.flat_all]
+
+    @property
+    def types(self) -> list[str]:
+        """Their C++ types: const at::Tensor &, bool."""
+        with local.parametrize(use_const_ref_for_mutable_tensors=False, use_ilistref_for_tensor_lists=self.structured):
+            return [a.type for a in DispatcherSignature.from_schema(self.functional.schema, symint=False).arguments()]
 
 
 def _read(path: Path) -> list[Function]:

@@ -23,12 +23,15 @@ DTYPES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".sp
 
 
 def known_drivers() -> tuple[list[str], dict[str, str]]:
-    """Drivers of hardware that come with this package, and those that its build left out, with the reason."""
+    """Drivers of hardware that are built, and those that are not, with the reason."""
     from torch_npu._info import built_drivers, library_path, wrapped
 
     built = [name for name in built_drivers() if not wrapped(name)]
     listed = Path(library_path()) / "drivers.json"  # written by CMake
-    left_out = json.loads(listed.read_text())["left_out"] if listed.exists() else {}
+    if not listed.exists():
+        return built, {}
+    facts = json.loads(listed.read_text())
+    left_out = dict.fromkeys(facts["configured"], "not built yet: make build builds everything") | facts["left_out"]
     return built, {name: why for name, why in left_out.items() if name not in built}
 
 

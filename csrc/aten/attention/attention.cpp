@@ -14,6 +14,7 @@
 
 #include "csrc/aten/attention/attention.h"
 #include "csrc/aten/dispatch/optional.h"
+#include "csrc/aten/dispatch/registration.h"
 #include "csrc/core/random/generator.h"
 
 namespace torch_npu::attention_cpp {
@@ -125,10 +126,10 @@ bool device_can(c10::DeviceIndex device) {
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_fused_sdp_choice", TORCH_FN(choose));
+  register_function(m, "aten::_fused_sdp_choice", choose);
   // Not register_native: there is no CPU kernel behind these two. A driver that refuses a command makes them raise.
-  m.impl("_scaled_dot_product_fused_attention_overrideable", TORCH_FN(forward));
-  m.impl("_scaled_dot_product_fused_attention_overrideable_backward", TORCH_FN(backward));
+  register_function(m, "aten::_scaled_dot_product_fused_attention_overrideable", forward);
+  register_function(m, "aten::_scaled_dot_product_fused_attention_overrideable_backward", backward);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 // arguments. The lists are PyTorch's, shared by all its devices.
 #include <ATen/autocast_mode.h>
 
+#include "csrc/aten/dispatch/registration.h"
+
 namespace torch_npu {
 namespace {
 
@@ -24,7 +26,16 @@ TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFallthrough());
 }
 
-TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
+// What the macros register with.
+struct Casts {
+  template <class Signature>
+  void impl(const char* name, Signature* kernel) {
+    torch_npu::register_signature<Signature>(torch_npu::op_name(name), kernel, c10::DispatchKey::AutocastPrivateUse1);
+  }
+};
+
+TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, library) {
+  Casts m;
 #define NPU_KERNEL_LOWER_PRECISION(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)
 #define NPU_KERNEL_FP32(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32)
 #define NPU_KERNEL_SET_DTYPE(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32_set_opt_dtype)
@@ -34,7 +45,7 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
   AT_FORALL_FP32_SET_OPT_DTYPE(NPU_KERNEL_SET_DTYPE)
   AT_FORALL_PROMOTE(NPU_KERNEL_PROMOTE)
   AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE(KERNEL_DIFFERENT_REDISPATCH_SIGNATURE_PRIVATEUSEONE)
-  m.impl("binary_cross_entropy", TORCH_FN(torch_npu::refuse_binary_cross_entropy));
+  library.impl("binary_cross_entropy", TORCH_FN(torch_npu::refuse_binary_cross_entropy));
 }
 
 }  // namespace

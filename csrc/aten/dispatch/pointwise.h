@@ -7,21 +7,17 @@ namespace torch_npu {
 
 // For ops that PyTorch has no structured meta class for: the iterators that its own kernels build.
 class PointwiseMeta : public at::TensorIteratorBase {
- protected:
-  void unary(const at::Tensor& self) { build_borrowing_unary_op(maybe_get_output(0), self); }
-  void unary_float(const at::Tensor& self) { build_borrowing_unary_float_op(maybe_get_output(0), self); }
+ public:
+  void unary(const at::Tensor& self);
+  void unary_float(const at::Tensor& self);
   void unary_bool(const at::Tensor& self);
   // abs and angle: the result of a complex number is real.
-  void unary_real(const at::Tensor& self) { self.is_complex() ? complex_to_real(self) : unary(self); }
-  void unary_float_real(const at::Tensor& self) { self.is_complex() ? complex_to_real(self) : unary_float(self); }
-  void binary(const at::Tensor& a, const at::Tensor& b) { build_borrowing_binary_op(maybe_get_output(0), a, b); }
-  void binary_float(const at::Tensor& a, const at::Tensor& b) {
-    build_borrowing_binary_float_op(maybe_get_output(0), a, b);
-  }
-  void compare(const at::Tensor& a, const at::Tensor& b) { build_borrowing_comparison_op(maybe_get_output(0), a, b); }
-  void ternary(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) {
-    build_ternary_op(maybe_get_output(0), a, b, c);
-  }
+  void unary_real(const at::Tensor& self);
+  void unary_float_real(const at::Tensor& self);
+  void binary(const at::Tensor& a, const at::Tensor& b);
+  void binary_float(const at::Tensor& a, const at::Tensor& b);
+  void compare(const at::Tensor& a, const at::Tensor& b);
+  void ternary(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c);
 
   // Some ops have another result type for complex inputs, so those without a complex program leave before an iterator
   // is built.
@@ -29,6 +25,27 @@ class PointwiseMeta : public at::TensorIteratorBase {
 
  private:
   void complex_to_real(const at::Tensor& self);
+};
+
+// The iterator of any op of the table, in the three forms an op comes in.
+class PointwiseIterator final : public PointwiseMeta {
+ public:
+  PointwiseIterator();  // functional: the result is a new tensor
+  enum class Into { kSelf, kOut };
+  PointwiseIterator(Into into, const at::Tensor& given);
+  ~PointwiseIterator() override;
+
+  void set_output_strided(int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides,
+                          at::TensorOptions options NPU_NAMES_DECL) override;
+  void set_output_raw_strided(int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides,
+                              at::TensorOptions options NPU_NAMES_DECL) override;
+  const at::Tensor& maybe_get_output(int64_t) override { return *output_; }
+  at::Tensor take_output() { return std::move(made_); }
+
+ private:
+  at::Tensor made_;
+  const at::Tensor* output_ = &made_;
+  Into into_ = Into::kOut;
 };
 
 // Structured meta functions take references where the op's own call has optionals.
@@ -45,25 +62,10 @@ inline bool is_one(const at::Scalar& value) {
   return value.isFloatingPoint() ? value.toDouble() == 1 : value.equal(1);
 }
 
-bool same_complex(const at::TensorIteratorBase& iter);
-// A real program for both parts of complex tensors of one type.
-void launch_parts(const at::TensorIteratorBase& iter, DeviceProgram& program, const char* label);
-
 // One call of a table op: picks the program for its type and launches it.
 class PointwiseCall {
  public:
-  PointwiseCall(at::TensorIteratorBase& iter, const char* label, Numbers numbers = Numbers::kRounded)
-      : iter_(iter), label_(label), numbers_(numbers), compute_(storage_dtype(iter.common_dtype())) {
-    if (compute_ != NPU_DTYPE_NONE) {
-      compute_ = compute_dtype(compute_);
-    } else {
-      compute_ = part_dtype(iter.common_dtype());
-      complex_ = true;
-      if (compute_ == NPU_DTYPE_NONE) {
-        refuse();
-      }
-    }
-  }
+  PointwiseCall(at::TensorIteratorBase& iter, const char* label, Numbers numbers = Numbers::kRounded);
 
   bool has(const TypedProgram& program) const { return !complex_ && program.has(compute_); }
   bool has_complex(const TypedProgram& program) const { return complex_ && program.has_complex(); }
@@ -81,25 +83,15 @@ class PointwiseCall {
   static npu_scalar real(const at::Scalar& value) { return part(value.toComplexDouble().real()); }
   static npu_scalar imag(const at::Scalar& value) { return part(value.toComplexDouble().imag()); }
 
-  void run(TypedProgram& program, std::initializer_list<npu_scalar> params) const {
-    if (complex_) {
-      refuse();
-    }
-    if (converts_like_cast(iter_)) [[likely]] {
-      launch_map(iter_, program.of(compute_), label_, params, numbers_);
-    } else {
-      DeviceProgram& rounded = program.rounded(compute_, storage_dtype(iter_.common_dtype()));
-      launch_map_as(c10::ScalarType::Undefined, iter_, rounded, label_, params, numbers_);
-    }
-  }
+  void run(TypedProgram& program, std::initializer_list<npu_scalar> params) const;
+  // An op without numbers whose program is always this one.
+  void run_only(TypedProgram& program) const;
   // All tensors are complex and of one type, and a command has room for one more dimension: the two parts.
-  bool partwise() const { return complex_ && same_complex(iter_); }
-  void run_parts(TypedProgram& program) const { launch_parts(iter_, program.of(compute_), label_); }
-  void run_complex(TypedProgram& program, std::initializer_list<npu_scalar> params) const {
-    launch_map_as(iter_.common_dtype(), iter_, program.of_complex(compute_), label_, params, numbers_, program.pairs());
-  }
+  bool partwise() const;
+  void run_parts(TypedProgram& program) const;
+  void run_complex(TypedProgram& program, std::initializer_list<npu_scalar> params) const;
   // The CPU computes it, or knows the error.
-  [[noreturn]] void refuse() const { throw Unsupported(label_); }
+  [[noreturn]] void refuse() const;
 
  private:
   static npu_scalar part(double value) {
@@ -114,5 +106,70 @@ class PointwiseCall {
   npu_dtype compute_;  // of the parts, if the op is complex
   bool complex_ = false;
 };
+
+// A line of the table, as data. Args: of the functional form.
+template <class... Args>
+struct PointwiseOp {
+  const char* label;                                        // "aten::add"
+  void (*meta)(PointwiseIterator& iter, Args... args);      // asks for the output and builds the iterator
+  void (*launch)(const PointwiseCall& call, Args... args);  // or null: it is always `program`
+  TypedProgram* program;
+  Numbers numbers;
+
+  void run(PointwiseIterator& iter, Args... args) const {
+    meta(iter, args...);
+    const PointwiseCall call(iter, label, numbers);
+    launch ? launch(call, args...) : call.run_only(*program);
+  }
+};
+
+// The meta function of a structured op. PyTorch's class of it adds nothing to the iterator but this function, so it
+// works on any iterator.
+template <auto Meta>
+constexpr auto structured_meta = nullptr;
+template <class Class, class... Args, void (Class::*Meta)(Args...)>
+constexpr auto structured_meta<Meta> = +[](PointwiseIterator& iter, Args... args) {
+  static_assert(std::is_base_of_v<at::TensorIteratorBase, Class> && sizeof(Class) == sizeof(at::TensorIteratorBase));
+  (iter.*static_cast<void (at::TensorIteratorBase::*)(Args...)>(Meta))(args...);
+};
+
+template <class... Args>
+struct FunctionalForm {
+  const PointwiseOp<Args...>* op;
+  at::Tensor operator()(Args... args) const {
+    PointwiseIterator iter;
+    op->run(iter, args...);
+    return iter.take_output();
+  }
+};
+
+template <class Self, class... Rest>
+struct InplaceForm {
+  const PointwiseOp<Self, Rest...>* op;
+  at::Tensor& operator()(at::Tensor& self, Rest... rest) const {
+    PointwiseIterator iter(PointwiseIterator::Into::kSelf, self);
+    op->run(iter, self, rest...);
+    return self;
+  }
+};
+
+template <class... Args>
+struct OutForm {
+  const PointwiseOp<Args...>* op;
+  at::Tensor& operator()(Args... args, at::Tensor& out) const {
+    PointwiseIterator iter(PointwiseIterator::Into::kOut, out);
+    op->run(iter, args...);
+    return out;
+  }
+};
+
+// A form that the op does not have has no name.
+template <class Self, class... Rest>
+void register_pointwise(torch::Library&, const PointwiseOp<Self, Rest...>& op, OpName functional, OpName inplace,
+                        OpName out) {
+  register_signature<at::Tensor(Self, Rest...)>(functional, FunctionalForm<Self, Rest...>{&op});
+  if (inplace.name) register_signature<at::Tensor&(at::Tensor&, Rest...)>(inplace, InplaceForm<Self, Rest...>{&op});
+  if (out.name) register_signature<at::Tensor&(Self, Rest..., at::Tensor&)>(out, OutForm<Self, Rest...>{&op});
+}
 
 }  // namespace torch_npu

@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "csrc/aten/dispatch/optional.h"
+#include "csrc/aten/dispatch/registration.h"
 
 namespace torch_npu::rnn_cells_cpp {
 namespace {
@@ -77,10 +78,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(const Tenso
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_thnn_fused_lstm_cell", TORCH_FN(lstm_cell));
-  m.impl("_thnn_fused_lstm_cell_backward_impl", TORCH_FN(lstm_cell_backward));
-  m.impl("_thnn_fused_gru_cell", TORCH_FN(gru_cell));
-  m.impl("_thnn_fused_gru_cell_backward", TORCH_FN(gru_cell_backward));
+  register_function(m, "aten::_thnn_fused_lstm_cell", lstm_cell);
+  register_function(m, "aten::_thnn_fused_lstm_cell_backward_impl", lstm_cell_backward);
+  register_function(m, "aten::_thnn_fused_gru_cell", gru_cell);
+  register_function(m, "aten::_thnn_fused_gru_cell_backward", gru_cell_backward);
 }
 
 }  // namespace torch_npu::rnn_cells_cpp

@@ -121,10 +121,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       .out<at::_ops::_addmm_activation_out>();
   register_native<at::_ops::_masked_softmax, masked_softmax>(m);
   register_native<at::_ops::_masked_softmax_backward, masked_softmax_backward>(m);
-  m.impl("_transform_bias_rescale_qkv", TORCH_FN(transform_bias_rescale_qkv));
-  m.impl("_native_multi_head_attention", TORCH_FN(at::native::native_multi_head_attention_cpu));
-  m.impl("_transformer_encoder_layer_fwd", TORCH_FN(at::native::transformer_encoder_layer_forward));
-  m.impl("_nested_tensor_from_mask_left_aligned", TORCH_FN(nothing_is_nested));
+  register_function(m, "aten::_transform_bias_rescale_qkv", transform_bias_rescale_qkv);
+  register_function(m, "aten::_native_multi_head_attention", at::native::native_multi_head_attention_cpu);
+  register_function(m, "aten::_transformer_encoder_layer_fwd", at::native::transformer_encoder_layer_forward);
+  register_function(m, "aten::_nested_tensor_from_mask_left_aligned", nothing_is_nested);
 }
 
 }  // namespace

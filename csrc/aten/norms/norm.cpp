@@ -313,7 +313,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   register_native<ops::native_group_norm, group_norm>(m);
   register_native<ops::native_group_norm_backward, group_norm_backward>(m);
   register_native<ops::_fused_rms_norm, fused_rms_norm>(m);
-  m.impl("_fused_rms_norm_backward", TORCH_FN(fused_rms_norm_backward));
+  register_function(m, "aten::_fused_rms_norm_backward", fused_rms_norm_backward);
 }
 
 }  // namespace

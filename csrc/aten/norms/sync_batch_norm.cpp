@@ -4,6 +4,7 @@
 #include <ATen/ops/full.h>
 
 #include "csrc/aten/dispatch/optional.h"
+#include "csrc/aten/dispatch/registration.h"
 
 namespace torch_npu::sync_batch_norm_cpp {
 namespace {
@@ -107,13 +108,13 @@ Tensor backward_elemt(const Tensor& grad_out, const Tensor& input, const Tensor&
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("batch_norm_stats", TORCH_FN(stats));
-  m.impl("batch_norm_elemt", TORCH_FN(elemt));
-  m.impl("batch_norm_elemt.out", TORCH_FN(elemt_out));
-  m.impl("batch_norm_gather_stats", TORCH_FN(gather_stats));
-  m.impl("batch_norm_gather_stats_with_counts", TORCH_FN(gather_stats_with_counts));
-  m.impl("batch_norm_backward_reduce", TORCH_FN(backward_reduce));
-  m.impl("batch_norm_backward_elemt", TORCH_FN(backward_elemt));
+  register_function(m, "aten::batch_norm_stats", stats);
+  register_function(m, "aten::batch_norm_elemt", elemt);
+  register_function(m, "aten::batch_norm_elemt.out", elemt_out);
+  register_function(m, "aten::batch_norm_gather_stats", gather_stats);
+  register_function(m, "aten::batch_norm_gather_stats_with_counts", gather_stats_with_counts);
+  register_function(m, "aten::batch_norm_backward_reduce", backward_reduce);
+  register_function(m, "aten::batch_norm_backward_elemt", backward_elemt);
 }
 
 }  // namespace torch_npu::sync_batch_norm_cpp

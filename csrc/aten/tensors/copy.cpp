@@ -9,6 +9,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 
+#include "csrc/aten/dispatch/registration.h"
 #include "csrc/aten/tensors/copy_device.h"
 #include "csrc/core/memory/staging.h"
 #include "csrc/core/memory/storage.h"
@@ -171,9 +172,9 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_copy_from", TORCH_FN(copy_from));
-  m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
-  m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
+  register_function(m, "aten::_copy_from", copy_from);
+  register_function(m, "aten::_copy_from_and_resize", copy_from_and_resize);
+  register_function(m, "aten::_local_scalar_dense", local_scalar_dense);
 }
 
 // Tensors arrive with their bits. Resolving them first, the default, would copy, and so never end.

@@ -58,7 +58,7 @@ struct ByCopy<Functional, std::tuple<Tensor, Tensor, Tensor>(Args...)> {
 
 template <class Functional, class Out>
 void register_copied(torch::Library& m) {
-  m.impl(op_name<Out>().c_str(), TORCH_FN((ByCopy<Functional>::out)));
+  register_native<Out, ByCopy<Functional>::out>(m);
 }
 
 // ---- numbers

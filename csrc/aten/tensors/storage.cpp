@@ -4,6 +4,7 @@
 #include <ATen/ops/set_native.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include "csrc/aten/dispatch/registration.h"
 #include "csrc/core/memory/storage.h"
 
 namespace torch_npu {
@@ -59,13 +60,14 @@ void record_stream(at::Tensor& self, c10::Stream stream) {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("resize_", TORCH_FN(resize_));
-  m.impl("set_", TORCH_FN(set_to_empty));
-  m.impl("set_.source_Storage", TORCH_FN(static_cast<at::Tensor& (*)(at::Tensor&, at::Storage)>(at::native::set_)));
-  m.impl("set_.source_Tensor", TORCH_FN(at::native::set_tensor_));
-  m.impl("set_.source_Storage_storage_offset", TORCH_FN(set_source_storage_offset));
-  m.impl("_has_compatible_shallow_copy_type", TORCH_FN(has_compatible_shallow_copy_type));
-  m.impl("record_stream", TORCH_FN(record_stream));
+  register_function(m, "aten::resize_", resize_);
+  register_function(m, "aten::set_", set_to_empty);
+  register_function(m, "aten::set_.source_Storage",
+                    static_cast<at::Tensor& (*)(at::Tensor&, at::Storage)>(at::native::set_));
+  register_function(m, "aten::set_.source_Tensor", at::native::set_tensor_);
+  register_function(m, "aten::set_.source_Storage_storage_offset", set_source_storage_offset);
+  register_function(m, "aten::_has_compatible_shallow_copy_type", has_compatible_shallow_copy_type);
+  register_function(m, "aten::record_stream", record_stream);
 }
 
 }  // namespace torch_npu

@@ -22,16 +22,6 @@ std::atomic<int> g_captures{0};
 
 namespace {
 
-// One thing a stream does. Operands and params are kept apart, in the order of the nodes.
-struct Node {
-  enum Kind : uint8_t { kCommand, kCopy, kWrite, kRead } kind;
-  npu_command command{};           // kCommand
-  npu_addr dst = 0, src = 0;       // the others
-  void* host = nullptr;            // kRead, and kWrite of pinned memory
-  std::vector<std::byte> content;  // kWrite of other memory
-  uint64_t size = 0;
-};
-
 uint64_t next_number() {
   static std::atomic<uint64_t> last{0};
   return ++last;
@@ -40,6 +30,16 @@ uint64_t next_number() {
 }  // namespace
 
 struct Capture {
+  // One thing a stream does. Operands and params are kept apart, in the order of the nodes.
+  struct Node {
+    enum Kind : uint8_t { kCommand, kCopy, kWrite, kRead } kind;
+    npu_command command{};           // kCommand
+    npu_addr dst = 0, src = 0;       // the others
+    void* host = nullptr;            // kRead, and kWrite of pinned memory
+    std::vector<std::byte> content;  // kWrite of other memory
+    uint64_t size = 0;
+  };
+
   const uint64_t number = next_number();
   c10::DeviceIndex device = -1;
   npu_stream* origin = nullptr;
@@ -57,6 +57,8 @@ struct Capture {
   void finish();
   void run(const Device& target, npu_stream* stream, const Node& node);
 };
+
+using Node = Capture::Node;
 
 namespace {
 
@@ -223,7 +225,7 @@ void Capture::finish() {
   }
 }
 
-void Capture::run(const Device& target, npu_stream* stream, const Node& node) {
+void Capture::run(const Device& target, npu_stream* stream, const Capture::Node& node) {
   switch (node.kind) {
     case Node::kCommand:
       submit_to(target, stream, node.command);

@@ -108,21 +108,21 @@ void delete_pinned(void* context);
 
 struct NPUHostAllocator final : at::CachingHostAllocatorInterface<NPUHostAllocatorImpl, delete_pinned> {};
 
-NPUHostAllocator& allocator() {
+NPUHostAllocator& pinned_allocator() {
   static auto* allocator = new NPUHostAllocator;
   return *allocator;
 }
 
 void delete_pinned(void* context) {
-  allocator().free(context);
+  pinned_allocator().free(context);
 }
 
-const bool registered = (at::setHostAllocator(c10::DeviceType::PrivateUse1, &allocator()), true);
+const bool registered = (at::setHostAllocator(c10::DeviceType::PrivateUse1, &pinned_allocator()), true);
 
 }  // namespace
 
 at::HostAllocator* host_allocator() {
-  return &allocator();
+  return &pinned_allocator();
 }
 
 bool is_pinned(const void* ptr) noexcept {
