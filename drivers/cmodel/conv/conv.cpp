@@ -7,8 +7,7 @@
 #include <type_traits>
 
 #include "drivers/cmodel/conv/epilogue.h"
-#include "drivers/cmodel/conv/weight_gradient/weight_gradient.h"
-#include "drivers/cmodel/product/micro.h"
+#include "drivers/cmodel/product/kernels/micro.h"
 
 namespace cmodel {
 namespace conv {
@@ -144,8 +143,6 @@ std::vector<Phase> grad_input_phases(const Shape& s) {
 
 constexpr const CorrelationWay* kCorrelationWays[] = {&pointwise,   &depthwise_channels_last, &lanes, &packed, &narrow,
                                                       &window_tiles};
-constexpr const WeightGradientWay* kWeightGradientWays[] = {&depthwise_gradient, &pointwise_gradient, &few_gradient,
-                                                            &lines_gradient,     &packed_gradient,    &column_gradient};
 
 bool run(const Context& context) {
   const Shape& shape = context.shape;
@@ -153,8 +150,7 @@ bool run(const Context& context) {
   const Tensor first = tensor_of(context.job.operands[0], shape.spatial_rank);
   const Tensor second = tensor_of(context.job.operands[1], shape.spatial_rank);
   if (command.u.conv.mode == NPU_CONV_GRAD_WEIGHT) {
-    const WeightGradient problem{context, forward_phase(shape), first, second};
-    return run_first(command, kWeightGradientWays, problem);
+    return weight_gradient(context, forward_phase(shape), first, second);
   }
   const bool forward = command.u.conv.mode == NPU_CONV_FORWARD;
   const Correlation problem{context,

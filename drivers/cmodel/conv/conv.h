@@ -167,4 +167,7 @@ extern const CorrelationWay narrow;
 // Everything: register tiles of results straight from a window of the source (window_tiles.cpp).
 extern const CorrelationWay window_tiles;
 
+// weight_gradient/: `forward` is the phase of the forward pass.
+bool weight_gradient(const Context& context, const Phase& forward, const Tensor& gradient, const Tensor& input);
+
 }  // namespace cmodel::conv

@@ -7,7 +7,7 @@
 #include "drivers/cmodel/conv/epilogue.h"
 #include "drivers/cmodel/conv/kernels/kernels.h"
 #include "drivers/cmodel/conv/tuning.h"
-#include "drivers/cmodel/product/kernels.h"
+#include "drivers/cmodel/product/kernels/kernels.h"
 #include "drivers/cmodel/threads/pool.h"
 
 namespace cmodel::conv {

@@ -9,7 +9,7 @@
 #include "drivers/cmodel/engine/one_instruction.h"
 #include "drivers/cmodel/interpreter/interpreter.h"
 #include "drivers/cmodel/plan/channels.h"
-#include "drivers/cmodel/product/micro.h"
+#include "drivers/cmodel/product/kernels/micro.h"
 #include "drivers/cmodel/threads/pool.h"
 
 namespace cmodel::conv {

@@ -11,7 +11,7 @@
 
 #include "drivers/cmodel/conv/flat_channel.h"
 #include "drivers/cmodel/conv/tuning.h"
-#include "drivers/cmodel/product/kernels.h"
+#include "drivers/cmodel/product/kernels/kernels.h"
 #include "drivers/cmodel/threads/pool.h"
 
 namespace cmodel::conv {

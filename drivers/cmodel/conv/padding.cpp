@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "drivers/cmodel/conv/conv.h"
-#include "drivers/cmodel/product/kernels.h"
+#include "drivers/cmodel/product/kernels/kernels.h"
 #include "support/reference/value.h"
 
 namespace cmodel::conv {

@@ -5,7 +5,7 @@
 #include "drivers/cmodel/conv/epilogue.h"
 #include "drivers/cmodel/conv/packed.h"
 #include "drivers/cmodel/conv/tuning.h"
-#include "drivers/cmodel/product/kernels.h"
+#include "drivers/cmodel/product/kernels/kernels.h"
 
 namespace cmodel::conv {
 

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "drivers/cmodel/conv/window.h"
-#include "drivers/cmodel/product/kernels.h"
+#include "drivers/cmodel/product/kernels/kernels.h"
 
 namespace cmodel::conv {
 namespace {

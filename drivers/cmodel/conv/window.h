@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "drivers/cmodel/conv/conv.h"
-#include "drivers/cmodel/product/micro.h"
+#include "drivers/cmodel/product/kernels/micro.h"
 
 namespace cmodel::conv {
 
@@ -19,8 +19,8 @@ class Window {
   Window(const Phase& axes, int64_t channels, int64_t rows, int64_t cols);
   // What the points of a piece need of `count` channels from `channel` on.
   void fill(const Tensor& source, const Piece& piece, int64_t channel, int64_t count);
-  // The same in words (product/micro.h), each of one channel in f32 or two in bf16, for `micro`; channels of the window
-  // are then words, and those of this fill begin at `slot`.
+  // The same in words (product/kernels/micro.h), each of one channel in f32 or two in bf16, for `micro`; channels of
+  // the window are then words, and those of this fill begin at `slot`.
   void fill_words(const product::Micro& micro, int64_t slot, const Tensor& source, const Piece& piece, int64_t channel,
                   int64_t count)
     requires(sizeof(T) == sizeof(uint32_t));

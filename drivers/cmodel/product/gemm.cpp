@@ -9,7 +9,7 @@
 #include <cstring>
 #include <string>
 
-#include "drivers/cmodel/product/kernels.h"
+#include "drivers/cmodel/product/kernels/kernels.h"
 #include "drivers/cmodel/product/pack.h"
 #include "drivers/cmodel/product/tuning.h"
 

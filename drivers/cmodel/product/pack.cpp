@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "drivers/cmodel/product/kernels.h"
+#include "drivers/cmodel/product/kernels/kernels.h"
 #include "drivers/cmodel/product/tuning.h"
 #include "drivers/cmodel/simd/kernels.h"
 #include "drivers/cmodel/threads/pool.h"

@@ -1,10 +1,10 @@
-// Operands packed for register tiles (product/micro.h). A packed matrix consists of blocks of k, and each of those of
-// strips of lines: rows of A, columns of B.
+// Operands packed for register tiles (product/kernels/micro.h). A packed matrix consists of blocks of k, and each of
+// those of strips of lines: rows of A, columns of B.
 #pragma once
 #include <algorithm>
 #include <cstdint>
 
-#include "drivers/cmodel/product/micro.h"
+#include "drivers/cmodel/product/kernels/micro.h"
 #include "drivers/cmodel/product/pack.h"
 #include "drivers/cmodel/product/tuning.h"
 

@@ -31,14 +31,10 @@ constexpr int64_t kLongTileRows = 112, kLongTileCols = 768;
 constexpr int64_t kShallow = 64;    // k: little work per result, so a tile's sums stay in the first-level cache
 constexpr int64_t kLooseTiles = 4;  // register tiles of columns up to which the left operand is read where it lies
 constexpr int64_t kFewRows = 64;    // of a product that is computed transposed to leave its weight unpacked
-constexpr int64_t kTransposedPercent =
-    80;  // of the register tiles' area: a transposed product that needs less is better
+constexpr int64_t kTransposedPercent = 80;  // of the register tiles' area; a transposed product that needs less wins
 
 // -- one row or column --
 constexpr int64_t kVectorPiece = 256 << 10;  // bytes of the matrix that stay in the second-level cache for all rows
-
-constexpr int64_t kNearBytes = 16 << 10;  // of x: more, and it comes from beyond the first-level cache once per row
-constexpr int64_t kSweepRows = 2048;      // of y: stay in the first-level cache while the matrix streams by
 
 // -- OpenBLAS, and our own product where it is missing --
 constexpr int64_t kTileElements = 1 << 17;  // of a tile that passes through scratch: stays in the second-level cache

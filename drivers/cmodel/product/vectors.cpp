@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "drivers/cmodel/product/kernels.h"
+#include "drivers/cmodel/product/kernels/kernels.h"
 #include "drivers/cmodel/product/matmul.h"
 #include "drivers/cmodel/product/tuning.h"
 #include "drivers/cmodel/threads/pool.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "drivers/cmodel/conv/kernels/kernels.h"
-#include "drivers/cmodel/product/micro.h"
+#include "drivers/cmodel/product/kernels/micro.h"
 #include "tests/cpp/harness/harness.h"
 
 namespace {

@@ -1,6 +1,6 @@
 // The bodies behind conv/kernels/kernels.h, included once per instruction set with KERNEL_ISA and KERNEL_BYTES set.
 #include "drivers/cmodel/conv/kernels/kernels.h"
-#include "drivers/cmodel/product/vector.h"
+#include "drivers/cmodel/product/kernels/vector.h"
 
 namespace cmodel::conv::KERNEL_ISA {
 namespace {

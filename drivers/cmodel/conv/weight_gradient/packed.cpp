@@ -4,7 +4,7 @@
 
 #include "drivers/cmodel/conv/weight_gradient/weight_gradient.h"
 #include "drivers/cmodel/conv/window.h"
-#include "drivers/cmodel/product/kernels.h"
+#include "drivers/cmodel/product/kernels/kernels.h"
 #include "drivers/cmodel/product/packed.h"
 
 namespace cmodel::conv {

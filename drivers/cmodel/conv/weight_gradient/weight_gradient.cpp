@@ -89,4 +89,11 @@ template void add_up<double>(const WeightGradient&, double*, int64_t, bool);
 template void add_up<uint32_t>(const WeightGradient&, uint32_t*, int64_t, bool);
 template void add_up<uint64_t>(const WeightGradient&, uint64_t*, int64_t, bool);
 
+bool weight_gradient(const Context& context, const Phase& forward, const Tensor& gradient, const Tensor& input) {
+  static constexpr const WeightGradientWay* kWays[] = {&depthwise_gradient, &pointwise_gradient, &few_gradient,
+                                                       &lines_gradient,     &packed_gradient,    &column_gradient};
+  const WeightGradient problem{context, forward, gradient, input};
+  return run_first(context.job.command, kWays, problem);
+}
+
 }  // namespace cmodel::conv

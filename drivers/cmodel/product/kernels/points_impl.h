@@ -1,4 +1,4 @@
-// Part of product/micro_impl.h: tiles with few rows of A, which are read where they lie, and many columns of B.
+// Part of product/kernels/micro_impl.h: tiles with few rows of A, which are read where they lie, and many columns of B.
 // Convolution has its images as A, so that nothing of them is packed.
 namespace cmodel::product::KERNEL_ISA {
 namespace {

@@ -2,4 +2,4 @@
 #define KERNEL_ISA base
 #define KERNEL_BYTES 16
 #define MICRO_NAME micro_f32
-#include "drivers/cmodel/product/micro_impl.h"
+#include "drivers/cmodel/product/kernels/micro_impl.h"

@@ -3,5 +3,5 @@
 #define KERNEL_BYTES 64
 #define MICRO_NAME micro_i8
 #define MICRO_I8 1
-#include "drivers/cmodel/product/micro_impl.h"
+#include "drivers/cmodel/product/kernels/micro_impl.h"
 #endif

@@ -1,7 +1,8 @@
-// The bodies behind product/micro.h, included once per instruction set with KERNEL_ISA, KERNEL_BYTES and MICRO_NAME
-// set, and MICRO_BF16 or MICRO_I16 where words hold two elements of 16 bits, MICRO_I8 where they hold four bytes.
-#include "drivers/cmodel/product/micro.h"
-#include "drivers/cmodel/product/vector.h"
+// The bodies behind product/kernels/micro.h, included once per instruction set with KERNEL_ISA, KERNEL_BYTES and
+// MICRO_NAME set, and MICRO_BF16 or MICRO_I16 where words hold two elements of 16 bits, MICRO_I8 where they hold four
+// bytes.
+#include "drivers/cmodel/product/kernels/micro.h"
+#include "drivers/cmodel/product/kernels/vector.h"
 
 namespace cmodel::product::KERNEL_ISA {
 namespace {
@@ -169,7 +170,7 @@ void loose_rows(int64_t words, const void* a, int64_t bytes, const uint32_t* b, 
 }  // namespace
 }  // namespace cmodel::product::KERNEL_ISA
 
-#include "drivers/cmodel/product/points_impl.h"
+#include "drivers/cmodel/product/kernels/points_impl.h"
 
 namespace cmodel::product::KERNEL_ISA {
 namespace {

@@ -1,5 +1,5 @@
 #if defined(__x86_64__)
 #define KERNEL_ISA avx2
 #define KERNEL_BYTES 32
-#include "drivers/cmodel/product/kernels_impl.h"
+#include "drivers/cmodel/product/kernels/kernels_impl.h"
 #endif

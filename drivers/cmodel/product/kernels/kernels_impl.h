@@ -1,8 +1,8 @@
-// The bodies behind product/kernels.h, included once per instruction set with KERNEL_ISA (a namespace) and KERNEL_BYTES
-// (of a vector) set.
-#include "drivers/cmodel/product/kernels.h"
-#include "drivers/cmodel/product/tuning.h"
-#include "drivers/cmodel/product/vector.h"
+// The bodies behind product/kernels/kernels.h, included once per instruction set with KERNEL_ISA (a namespace) and
+// KERNEL_BYTES (of a vector) set.
+#include "drivers/cmodel/product/kernels/kernels.h"
+#include "drivers/cmodel/product/kernels/tuning.h"
+#include "drivers/cmodel/product/kernels/vector.h"
 
 namespace cmodel::product::KERNEL_ISA {
 namespace {

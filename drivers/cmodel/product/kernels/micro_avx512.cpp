@@ -2,5 +2,5 @@
 #define KERNEL_ISA avx512
 #define KERNEL_BYTES 64
 #define MICRO_NAME micro_f32
-#include "drivers/cmodel/product/micro_impl.h"
+#include "drivers/cmodel/product/kernels/micro_impl.h"
 #endif
