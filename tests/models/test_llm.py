@@ -153,7 +153,7 @@ def test_device_map_auto_spreads_a_model_over_the_devices(two_devices, tmp_path,
     model = make("qwen2")
     model.save_pretrained(tmp_path)
     want = model.generate(**prompts, max_new_tokens=8, do_sample=False, pad_token_id=0)
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path, device_map="auto")
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path, device_map="auto", max_memory={0: "1GiB", 1: "1GiB"})
     assert {p.device.index for p in loaded.parameters()} == {0, 1}
     got = loaded.generate(**on_npu(prompts), max_new_tokens=8, do_sample=False, pad_token_id=0)
     assert got.tolist() == want.tolist()
