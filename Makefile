@@ -13,7 +13,7 @@ REQUIREMENTS := $(VENV)/.requirements-$(shell cksum < requirements.txt | cut -d'
 INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml torch_npu/version.py | cksum | cut -d' ' -f1)
 CPP := $(shell find csrc drivers include support tools tests -name '*.cpp' -o -name '*.c' -o -name '*.h' 2>/dev/null)
 
-.PHONY: help build runtime install test conformance conformance-compile operators demo bench sanitize format lint \
+.PHONY: help build runtime install wheel test conformance conformance-compile operators demo bench sanitize format lint \
   clean rtl-benches rtl-coverage rtl-area
 
 help:
@@ -27,6 +27,7 @@ help:
 	@echo "make operators    make docs/operators.md: what is native, decomposed, or still on the CPU"
 	@echo "make install      build what a user needs, and let .venv/bin/python find the device (demo begins with it)"
 	@echo "make build        .venv, libraries, tools, tests, all drivers (NPU_DRIVERS=cmodel,template for some of them)"
+	@echo "make wheel        a wheel for this Python and this torch, in dist/"
 	@echo "make bench        host cost per op, every op family and training steps against the CPU"
 	@echo "make sanitize     drivers and allocator under AddressSanitizer and ThreadSanitizer"
 	@echo "make rtl-benches  every module of rtl/ in cocotb, with random pauses (SEED=2 WORK=10 for other and more traffic)"
@@ -60,6 +61,11 @@ $(INSTALLED): $(REQUIREMENTS)
 	@touch $@
 
 install: runtime $(INSTALLED)
+
+# setuptools would pack again what an earlier wheel had.
+wheel: $(REQUIREMENTS)
+	rm -rf build/lib.* build/bdist.*
+	$(BIN)/python -m pip wheel --disable-pip-version-check --quiet --no-build-isolation --no-deps --wheel-dir dist .
 
 test: build $(INSTALLED)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TEST)
