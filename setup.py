@@ -5,6 +5,7 @@ tree, as `make build` does. TORCH_NPU_BUILD=skip leaves CMake out (the Makefile 
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,12 +18,22 @@ ROOT = Path(__file__).resolve().parent
 
 
 class CMakeBuild(build_ext):
+    def folder(self) -> Path:
+        """The folder of `make` if that is for this Python, so that nothing is compiled twice."""
+        made = ROOT / "build" / "CMakeCache.txt"
+        here = re.compile(rf"^Python3_EXECUTABLE:\w+={re.escape(sys.executable)}$", re.MULTILINE)
+        same = made.exists() and here.search(made.read_text())
+        return ROOT / "build" if self.inplace or same else Path(self.build_temp).resolve()
+
     def run(self) -> None:
         if os.environ.get("TORCH_NPU_BUILD") == "skip":
             return
-        # The folder of `make`: what is compiled there already is not compiled again.
-        build = ROOT / "build"
+        # The CMake and Ninja of this environment, if it has them: those that made the folder below.
+        os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        build = self.folder()
         configure = ["cmake", "-S", str(ROOT), "-B", str(build), f"-DPython3_EXECUTABLE={sys.executable}"]
+        if build != ROOT / "build":
+            configure.append(f"-DNPU_OUTPUT={build / 'torch_npu' / 'lib'}")
         if shutil.which("ninja") and not (build / "Makefile").exists():
             configure += ["-G", "Ninja"]
         subprocess.run(configure, check=True)
