@@ -97,7 +97,7 @@ TEST(bits_are_those_of_a_list) {
 
 TEST(events_and_waits_make_an_order) {
   Order order;
-  int handles[4];
+  int handles[4] = {};
   const auto stream_of = [&](int k) { return order.stream(reinterpret_cast<npu_stream*>(&handles[k]), 0); };
   const auto* event = reinterpret_cast<npu_event*>(&handles[3]);
   const uint32_t a = stream_of(0), b = stream_of(1), c = stream_of(2);
