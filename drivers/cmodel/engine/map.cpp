@@ -122,6 +122,8 @@ void PointWalk::run_tiles(Frame& frame, const Tiling& tiles, int64_t begin, int6
 namespace {
 
 struct MapProblem {
+  explicit MapProblem(const Job& job) : job(job), plan(*job.program->plan) {}  // an aggregate would clear all of `walk`
+
   const Job& job;
   const Plan& plan;
   std::optional<PointWalk> walk;  // where one call does not do
@@ -211,7 +213,7 @@ constexpr Way<MapProblem> kWays[] = {
 bool run_map(const Job& given, Failure& failure) {
   Job own;
   const Job& job = with_plan(given, own);
-  MapProblem problem{job, *job.program->plan, {}};
+  MapProblem problem(job);
   if (problem.plan.stores_at)
     run_scatter(problem.walk.emplace(job));
   else
