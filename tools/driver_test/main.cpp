@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "support/legalise/table.h"
 #include "tools/driver_test/case.h"
 
 namespace driver_test {
@@ -43,6 +44,7 @@ const char* help =
     "  --save FILE     with --random: a command that fails is written there, for npu-replay\n"
     "  --exact         floating point must agree bit for bit with the reference, functions and NaNs included\n"
     "  --exact-sums    so must sums and products; functions that isa.md lets a driver approximate, and NaNs, need not\n"
+    "  --legalised     what the driver refuses is made from what it takes, as the host does it; --why prints how\n"
     "  --list          print the names of the tests\n"
     "  --json FILE     write the results there too\n"
     "exit code: 0 if nothing failed, 1 if a test failed, 2 if the driver could not be loaded or the call was wrong,\n"
@@ -135,7 +137,7 @@ int64_t number(int argc, char** argv, int* i) {
 // What the command line asks for.
 struct Call {
   std::string what, filter, json, save;
-  bool list = false;
+  bool list = false, legalised = false, why = false;
   int64_t random = 0;
   Context context;
 };
@@ -149,6 +151,9 @@ Call read(int argc, char** argv) {
       std::exit(0);
     } else if (a == "--list") {
       call.list = true;
+    } else if (a == "--legalised" || a == "--why") {
+      call.legalised = true;
+      call.why |= a == "--why";
     } else if (a == "--exact") {
       call.context.exact = true;
     } else if (a == "--exact-sums") {
@@ -174,12 +179,21 @@ Call read(int argc, char** argv) {
   return call;
 }
 
+void print_decision(const npu::legalise::Decision& decision) {
+  std::printf("\n  %s\n", decision.command.c_str());
+  if (decision.rules.empty()) std::printf("    no rule makes it\n");
+  for (const std::string& rule : decision.rules) std::printf("    %s\n", rule.c_str());
+  for (const std::string& step : decision.steps) std::printf("      %s\n", step.c_str());
+}
+
 // Loads the driver, sees that it has a device, and says what it is.
 void open(Call& call) {
   Context& context = call.context;
   const std::string path = resolve(call.what, &context.options);
   watch_for_crashes();
   const npu_driver* driver = context.driver = load(path);
+  if (call.why) npu::legalise::tell_decisions(print_decision);
+  if (call.legalised) driver = context.driver = npu::legalise::legalised(driver);
   npu_instance* probe = nullptr;
   now("open, before the first test");
   if (npu_status status = driver->open(context.options.c_str(), &probe); status != NPU_OK)

@@ -1,0 +1,66 @@
+// Writes a program for a draft, mostly out of the instructions of another one: what a value needs is copied with it,
+// with operands, parameters and constants that are numbered anew.
+//
+//   Draft map(NPU_MAP, refused.size());
+//   Writer writer(refused, map);
+//   writer.provide(acc, writer.load(sums, NPU_F32));   // instead of being computed, it is loaded
+//   writer.sink(store);                                // the store, and all that its value needs
+//   writer.finish("epilogue");
+#pragma once
+#include <string>
+#include <vector>
+
+#include "npu/program.h"
+#include "support/legalise/draft/draft.h"
+
+namespace npu::legalise {
+
+class Writer {
+ public:
+  // Copies from `source`'s program into a new one of `target`, whose operands and parameters grow as they are used.
+  // Both live as long as the writer. A program of segments other than one each begins with `segment`.
+  Writer(const Draft& source, Draft& target, npu_segment first = NPU_SEGMENT_EACH);
+
+  // From now on value `id` of the source is value `here` of the new program.
+  void provide(uint16_t id, uint16_t here);
+  bool provided(uint16_t id) const { return values_[id] != NPU_NO_VALUE; }
+  // Forgets the values that were copied, not those that were provided: in a new segment they are not seen.
+  void segment(npu_segment kind);
+  // The source's value `id`, with all that it needs. Folds, scans and `acc` must have been provided.
+  uint16_t value(uint16_t id);
+  // The source's instruction `id` that defines no value: a store, or a store_at.
+  void sink(uint16_t id);
+
+  // New instructions.
+  uint16_t emit(npu_op op, int dtype, uint16_t a = NPU_NO_VALUE, uint16_t b = NPU_NO_VALUE, uint16_t c = NPU_NO_VALUE,
+                uint32_t imm = 0, uint16_t mask = NPU_NO_VALUE, int flags = 0);
+  uint16_t load(const Operand& operand, int dtype, uint16_t mask = NPU_NO_VALUE);
+  uint16_t load_at(const Operand& operand, int dtype, uint16_t offset, uint16_t mask = NPU_NO_VALUE);
+  void store(const Operand& operand, uint16_t value, uint16_t mask = NPU_NO_VALUE);
+  uint16_t integer(int dtype, int64_t value);  // a constant
+  uint16_t real(int dtype, double value);
+  uint16_t param(int dtype, const Param& param);
+  uint16_t index(int dimension, int dtype = NPU_I64);
+  int type(uint16_t here) const { return program_.instrs[here].dtype; }
+  // The target's number of an operand: a new one, unless it is there already.
+  uint32_t operand(const Operand& operand);
+
+  // `index` and `size` of source dimension d become those of `dimension[d]` of the target.
+  void map_dimensions(std::vector<int> dimension) { dimensions_ = std::move(dimension); }
+
+  void finish(const std::string& name);
+
+ private:
+  uint16_t add(npu_instr instr);
+  uint32_t constant(uint64_t bits);
+  npu_instr moved(npu_instr instr);  // a source instruction, renumbered
+
+  const Draft& source_;
+  Draft& target_;
+  Program program_;
+  std::vector<uint16_t> values_;  // of the source's values: theirs here
+  std::vector<bool> lasting_;     // those that were provided
+  std::vector<int> dimensions_;
+};
+
+}  // namespace npu::legalise
