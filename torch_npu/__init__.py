@@ -24,7 +24,7 @@ from torch_npu.version import __version__ as __version__
 if TYPE_CHECKING:
     from torch_npu.report import report as report  # the package, which can be called as the function
 
-_MODULES = "compile config debug fallback native npu optim quantization report sanitizer whatif".split()
+_MODULES = "compile config debug fallback legalisation native npu optim quantization report sanitizer whatif".split()
 # The names by which other libraries call them; torch.ops.npu has the same ones (docs/fused-ops.md).
 _FUSED_OPS = [
     f"npu_{name}" for name in "add_rms_norm dynamic_quant fusion_attention geglu rms_norm rotary_mul swiglu".split()

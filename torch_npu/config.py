@@ -32,6 +32,14 @@ VARIABLES = (
         ("warn", "quiet", "error"),
     ),
     Setting(
+        "TORCH_NPU_LEGALISE",
+        "1",
+        "`0`: a command that a device's driver refuses is not made from others that it takes, but runs on the CPU "
+        "(docs/design/legalisation.md).",
+        "What a driver refuses is made from what it has; `torch_npu.legalisation.report()` says how.",
+        ("0", "1"),
+    ),
+    Setting(
         "TORCH_NPU_HOST_EXECUTOR",
         "cmodel",
         "Who runs, on the host, a compiled command that a device's driver refuses: a driver, by name or path, or "

@@ -5,6 +5,7 @@
 #include <torch/csrc/Exceptions.h>
 
 #include "csrc/core/launch/launch.h"
+#include "csrc/core/launch/legalised.h"
 #include "csrc/core/launch/precision.h"
 #include "csrc/core/launch/traffic.h"
 #include "csrc/core/observe/debug.h"
@@ -43,6 +44,20 @@ py::list sanitizer_reports() {
   return out;
 }
 
+py::list legalised() {
+  py::list out;
+  for (const LegalisedCommand& entry : legalised_commands()) {
+    py::dict of;
+    of["device"] = static_cast<int>(entry.device);
+    of["command"] = entry.decision.command;
+    of["rules"] = entry.decision.rules;
+    of["steps"] = entry.decision.steps;
+    of["runs"] = entry.decision.runs;
+    out.append(of);
+  }
+  return out;
+}
+
 }  // namespace
 
 void bind_reports(py::module_& m) {
@@ -61,6 +76,8 @@ void bind_reports(py::module_& m) {
   });
   m.def("fallback_set_mode",
         torch::wrap_pybind_function([](const std::string& text) { fallback::set_mode(fallback::parse_mode(text)); }));
+  m.def("legalised_commands", &legalised);
+  m.def("legalised_reset", &reset_legalised_counts);
   m.def("native_counting", [](bool on) { count_ops(on); });
   m.def("native_counts", [] { return native_counts(); });
   m.def("native_bytes", [] { return native_bytes(); });

@@ -143,25 +143,56 @@ npu_status Legaliser::submit(npu_stream* stream, const npu_command& command) {
   return NPU_UNSUPPORTED;
 }
 
+namespace {
+
+// A run's scratch: each piece is there from its first step to its last, whatever happens in between.
+class Scratch {
+ public:
+  Scratch(Memory& memory, npu_stream* stream, const Recipe& recipe)
+      : memory_(memory), stream_(stream), recipe_(recipe), addr_(recipe.scratch.size(), 0) {}
+  ~Scratch() {
+    for (const npu_addr addr : addr_)
+      if (addr) memory_.give(stream_, addr);
+  }
+  Scratch(const Scratch&) = delete;
+
+  npu_status begin(size_t step) {
+    for (size_t k = 0; k < addr_.size(); ++k) {
+      if (recipe_.life[k].first != step) continue;
+      const npu_status status = memory_.take(stream_, std::max<uint64_t>(recipe_.scratch[k], 1), &addr_[k]);
+      if (status != NPU_OK) return status;
+    }
+    return NPU_OK;
+  }
+  void end(size_t step) {
+    for (size_t k = 0; k < addr_.size(); ++k)
+      if (recipe_.life[k].second == step && addr_[k]) memory_.give(stream_, std::exchange(addr_[k], 0));
+  }
+  npu_addr operator[](size_t k) const { return addr_[k]; }
+
+ private:
+  Memory& memory_;
+  npu_stream* stream_;
+  const Recipe& recipe_;
+  std::vector<npu_addr> addr_;
+};
+
+}  // namespace
+
 npu_status Legaliser::run(npu_stream* stream, const npu_command& command, const Recipe& recipe, size_t* refused) {
-  std::vector<npu_addr> scratch(recipe.scratch.size(), 0);
-  npu_status status = NPU_OK;
+  Scratch scratch(memory_, stream, recipe);
   npu_operand operands[NPU_MAX_OPERANDS];
   npu_scalar params[NPU_MAX_PARAMS];
-  size_t step = 0;
-  for (; step < recipe.steps.size() && status == NPU_OK; ++step) {
+  for (size_t step = 0; step < recipe.steps.size(); ++step) {
     const Draft& draft = recipe.steps[step].draft;
-    for (size_t k = 0; k < scratch.size() && status == NPU_OK; ++k)
-      if (recipe.life[k].first == step)
-        status = memory_.take(stream, std::max<uint64_t>(recipe.scratch[k], 1), &scratch[k]);
-    if (status != NPU_OK) break;
+    npu_status status = scratch.begin(step);
+    if (status != NPU_OK) return status;
     for (size_t k = 0; k < draft.operands.size(); ++k) {
-      const Operand& from = draft.operands[k];
-      operands[k] = from.form;
-      if (from.place.kind == Place::kScratch)
-        operands[k].addr = scratch[from.place.number] + static_cast<uint64_t>(from.place.offset);
-      else if (from.place.kind == Place::kOperand)
-        operands[k].addr = command.operands[from.place.number].addr + static_cast<uint64_t>(from.place.offset);
+      const auto& [form, place] = draft.operands[k];
+      operands[k] = form;
+      const auto offset = static_cast<uint64_t>(place.offset);
+      if (place.kind == Place::kScratch) operands[k].addr = scratch[place.number] + offset;
+      if (place.kind == Place::kOperand) operands[k].addr = command.operands[place.number].addr + offset;
     }
     for (size_t k = 0; k < draft.params.size(); ++k)
       params[k] = draft.params[k].from >= 0 ? command.params[draft.params[k].from] : draft.params[k].value;
@@ -174,12 +205,10 @@ npu_status Legaliser::run(npu_stream* stream, const npu_command& command, const 
     given.label = command.label;
     status = driver_.submit(stream, &given);
     if (status == NPU_UNSUPPORTED) *refused = step;
-    for (size_t k = 0; k < scratch.size(); ++k)
-      if (recipe.life[k].second == step && scratch[k]) memory_.give(stream, std::exchange(scratch[k], 0));
+    if (status != NPU_OK) return status;
+    scratch.end(step);
   }
-  for (const npu_addr addr : scratch)
-    if (addr) memory_.give(stream, addr);
-  return status;
+  return NPU_OK;
 }
 
 std::vector<Decision> Legaliser::decisions() const {

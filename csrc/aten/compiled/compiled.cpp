@@ -16,6 +16,7 @@
 #include "csrc/aten/fallback/host_executor.h"
 #include "csrc/core/device/capture.h"
 #include "csrc/core/device/stream.h"
+#include "csrc/core/launch/legalised.h"
 #include "csrc/core/memory/staging.h"
 #include "csrc/core/observe/debug.h"
 #include "support/loading/driver_table.h"
@@ -253,6 +254,7 @@ std::vector<npu_choice> CompiledKernel::choices(const at::Tensor* const* tensors
   } catch (const Unsupported&) {
     return {};
   }
+  if (has_refused_program(call.command)) return {};
   const npu_status status = ask(target.handle, &call.command, found.data(), UINT8_MAX, &count);
   if (status == NPU_UNSUPPORTED) return {};
   check(target, status, name());

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "support/legalise/legaliser.h"
 #include "support/program/program.h"
 
 namespace torch_npu {
@@ -246,6 +247,7 @@ const npu_driver* watchable(const npu_driver* driver) {
 }
 
 std::shared_ptr<const npu::Program> program_of(const npu_program* handle) {
+  if (const auto* refused = npu::legalise::refused_program(handle)) return refused->program;
   std::lock_guard lock(programs().mutex);
   const auto found = programs().all.find(handle);
   return found == programs().all.end() ? nullptr : found->second;

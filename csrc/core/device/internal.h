@@ -14,6 +14,9 @@ void open_streams(Device& device);
 std::optional<c10::Stream> find_stream(const npu_stream* handle);
 // allocator.cpp: makes its memory cache.
 void open_memory(Device& device);
+// allocator.cpp: memory of the device's current stream, for work that is given to it; throws where there is none.
+npu_addr allocate_scratch(c10::DeviceIndex index, uint64_t size);
+void free_scratch(c10::DeviceIndex index, npu_addr addr);
 // launch.cpp: reads TORCH_NPU_BLOCKING, once.
 void read_launch_settings();
 // launch.cpp: submits to a stream of the device whether or not it is being captured.

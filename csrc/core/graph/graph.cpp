@@ -12,6 +12,7 @@
 #include "csrc/core/device/stream.h"
 #include "csrc/core/device/thread_state.h"
 #include "csrc/core/launch/launch.h"
+#include "csrc/core/launch/legalised.h"
 #include "csrc/core/memory/allocator.h"
 #include "csrc/core/observe/sanitizer/sanitizer.h"
 #include "csrc/core/random/graph_random.h"
@@ -116,7 +117,9 @@ uint64_t capture_of(const npu_stream* stream) noexcept {
 bool capture_command(const Device& device, npu_stream* stream, const npu_command& command) {
   const auto capture = capture_on(stream);
   if (!capture) return false;
-  const npu_status status = device.api->supports(device.handle, &command);
+  npu_status status = NPU_UNSUPPORTED;
+  if (!has_refused_program(command)) status = device.api->supports(device.handle, &command);
+  if (status == NPU_UNSUPPORTED) status = supports_legalised(device, command);
   const char* label = command.label ? command.label : npu::command_name(command.kind);
   if (status == NPU_UNSUPPORTED) throw Unsupported(label);
   check(device, status, label);

@@ -10,6 +10,7 @@
 #include "csrc/core/device/capture.h"
 #include "csrc/core/device/internal.h"
 #include "csrc/core/device/thread_state.h"
+#include "csrc/core/launch/legalised.h"
 #include "csrc/core/launch/precision.h"
 #include "csrc/core/launch/traffic.h"
 #include "support/cost/command_cost.h"
@@ -88,7 +89,10 @@ void submit(c10::DeviceIndex index, const npu_command& command) {
 }
 
 void submit_to(const Device& device, npu_stream* stream, const npu_command& command) {
-  const npu_status status = device.api->submit(stream, &command);
+  npu_status status = has_refused_program(command) ? NPU_UNSUPPORTED : device.api->submit(stream, &command);
+  if (status != NPU_OK) [[unlikely]] {
+    if (status == NPU_UNSUPPORTED) status = submit_legalised(device, stream, command);
+  }
   if (status != NPU_OK) [[unlikely]] {
     if (status == NPU_UNSUPPORTED) throw Unsupported(label_of(command));
     throw_status(device, status, label_of(command));
@@ -168,7 +172,8 @@ npu_program* DeviceProgram::first_use(c10::DeviceIndex index) {
   const char* name = program_->name.c_str();
   if (made) throw Unsupported(name);
   const npu_program_desc desc = program_->desc();
-  const npu_status status = target.api->program_create(target.handle, &desc, &made);
+  npu_status status = target.api->program_create(target.handle, &desc, &made);
+  if (status == NPU_UNSUPPORTED) status = create_legalised(target, desc, &made);
   if (status == NPU_UNSUPPORTED) {
     programs_[index].store(reinterpret_cast<npu_program*>(kUnsupported), std::memory_order_release);
     throw Unsupported(name);

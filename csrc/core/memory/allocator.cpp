@@ -270,6 +270,14 @@ c10::DeviceAllocator* device_allocator() {
   return &allocator();
 }
 
+npu_addr allocate_scratch(c10::DeviceIndex index, uint64_t size) {
+  return allocate_block(index, size)->addr;
+}
+
+void free_scratch(c10::DeviceIndex index, npu_addr addr) {
+  delete_block(g_cores[index]->find(addr));
+}
+
 void* raw_alloc(size_t size) {
   return size == 0 ? nullptr : reinterpret_cast<void*>(allocate_block(tls_device, size)->addr);
 }

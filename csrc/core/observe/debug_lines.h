@@ -36,6 +36,13 @@ struct CallLine {
   bool is_inside = true;  // of an op
 };
 
+// What a refused command was made from (docs/design/legalisation.md): once for each signature.
+struct DecisionLine {
+  std::string command;
+  std::vector<std::string> rules;  // none: nothing was found
+  size_t steps = 0;
+};
+
 // Opens the file, if there is one; throws if that fails.
 void open_log(const Options& options);
 void close_log() noexcept;
@@ -44,5 +51,6 @@ void close_log() noexcept;
 void write_line(const OpLine& line);
 void write_line(const TransferLine& line, const std::string& op);
 void write_line(const CallLine& line, const std::string& op);
+void write_line(const DecisionLine& line, const std::string& op);
 
 }  // namespace torch_npu::debug

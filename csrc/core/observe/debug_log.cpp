@@ -12,6 +12,7 @@
 #include "csrc/core/device/device.h"
 #include "csrc/core/device/driver_watch.h"
 #include "csrc/core/device/internal.h"
+#include "csrc/core/launch/legalised.h"
 #include "csrc/core/observe/debug_lines.h"
 #include "support/loading/driver_table.h"
 #include "support/program/program.h"
@@ -304,6 +305,12 @@ struct Watcher final : DriverWatcher {
   }
 };
 
+void say_decision(c10::DeviceIndex, const Decision& decision) {
+  Thread& thread = this_thread();
+  say_op(thread, "");
+  write_line(DecisionLine{decision.command, decision.rules, decision.steps.size()}, op_of(thread));
+}
+
 Watcher g_watcher;
 std::mutex g_mutex;
 at::CallbackHandle g_callback = at::INVALID_CALLBACK_HANDLE;
@@ -344,12 +351,14 @@ void enable(const Options& options) {
                                          .needsOutputs(true)
                                          .scopes({at::RecordScope::FUNCTION}));
   add_watcher(&g_watcher);
+  tell_decisions(&say_decision);
 }
 
 void disable() noexcept {
   std::lock_guard lock(g_mutex);
   if (g_level.exchange(0) == 0) return;
   remove_watcher(&g_watcher);
+  tell_decisions(nullptr);
   at::removeCallback(g_callback);
   close_log();
 }
