@@ -121,7 +121,7 @@ format: $(REQUIREMENTS)
 
 lint: $(REQUIREMENTS)
 	ruff check . && ruff format --check --quiet .
-	clang-format --dry-run -Werror $(CPP)
+	@echo "clang-format --dry-run (of all C and C++)" && clang-format --dry-run -Werror $(CPP)
 	$(BIN)/python -m mypy
 	$(BIN)/python tools/check_layers.py
 	$(BIN)/python tools/check_sizes.py

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "support/driver/json_text.h"
 #include "support/loading/driver_table.h"
 #include "support/loading/spec.h"
 #include "support/verify/element.h"

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "support/driver/json_text.h"
 #include "support/loading/spec.h"
 #include "support/verify/element.h"
 #include "support/verify/trace.h"

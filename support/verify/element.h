@@ -18,7 +18,6 @@ bool element_point(const npu_command& command, uint32_t operand, int64_t offset,
 
 std::string list_text(const int64_t* values, int count);  // "[2, 3]"
 std::string command_text(const npu_command& command);     // kind, label, sizes, types: one line
-std::string json_text(const std::string& text);           // quoted and escaped
 std::string hex_text(uint64_t value);                     // "0x1f"
 
 }  // namespace npu

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "support/driver/json_text.h"
 #include "support/legalise/table.h"
 #include "tools/driver_test/case.h"
 

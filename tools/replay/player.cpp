@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "support/driver/json_text.h"
 #include "support/loading/driver_table.h"
 #include "support/verify/element.h"
 #include "support/verify/reproduction.h"

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <map>
 
+#include "support/driver/json_text.h"
 #include "support/verify/element.h"
 
 namespace replay {

@@ -11,7 +11,10 @@
 #include <mutex>
 #include <string_view>
 
+#include "support/driver/json_text.h"
+
 namespace torch_npu::debug {
+using npu::json_text;
 namespace {
 
 struct Log {
@@ -124,23 +127,6 @@ std::string shapes_text(const std::string& op, const std::vector<TensorText>& te
     text += shape_text(tensors[k]);
   }
   return text;
-}
-
-std::string json_text(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char escape[8];
-      std::snprintf(escape, sizeof(escape), "\\u%04x", c);
-      out += escape;
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
 }
 
 std::string json_head(const char* event) {

@@ -52,8 +52,7 @@ class Session final : public libkineto::IActivityProfilerSession {
   void popUserCorrelationId() override { pop_range(); }
 
   void processTrace(libkineto::ActivityLogger& logger) override {
-    processTrace(
-        logger, [](int32_t) { return nullptr; }, 0, 0);
+    processTrace(logger, [](int32_t) { return nullptr; }, 0, 0);
   }
   void processTrace(libkineto::ActivityLogger& logger, libkineto::getLinkedActivityCallback op_of, int64_t begin,
                     int64_t end) override {

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "support/driver/json_text.h"
 #include "support/program/program.h"
 
 namespace cmodel {
@@ -33,15 +34,6 @@ const Log& the_log() {
   return *log;
 }
 
-std::string quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out + "\"";
-}
-
 std::string sizes_of(const npu_command& command) {
   std::string text;
   for (int d = 0; d < command.rank; ++d) text.append(d ? "x" : "").append(std::to_string(command.size[d]));
@@ -55,7 +47,7 @@ const bool WayLog::enabled_ = variable("TORCH_NPU_DEBUG") == "3";
 void WayLog::add(const char* name, const char* reason) {
   const bool first = refused_.empty();
   if (the_log().json) {
-    refused_.append(first ? "" : ", ").append(quoted(name)).append(": ").append(quoted(reason));
+    refused_.append(first ? "" : ", ").append(npu::json_text(name)).append(": ").append(npu::json_text(reason));
   } else {
     refused_.append(first ? "; not " : ", not ").append(name).append(" (").append(reason).append(")");
   }
@@ -68,8 +60,14 @@ void WayLog::write(const char* name) const {
     const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
     text.append("{\"time\": ").append(std::to_string(now.count()));
     text.append(", \"thread\": ").append(std::to_string(syscall(SYS_gettid)));
-    text.append(", \"event\": \"way\", \"command\": ").append(quoted(kind)).append(", \"op\": ").append(quoted(op));
-    text.append(", \"size\": ").append(quoted(sizes_of(command_))).append(", \"way\": ").append(quoted(name));
+    text.append(", \"event\": \"way\", \"command\": ")
+        .append(npu::json_text(kind))
+        .append(", \"op\": ")
+        .append(npu::json_text(op));
+    text.append(", \"size\": ")
+        .append(npu::json_text(sizes_of(command_)))
+        .append(", \"way\": ")
+        .append(npu::json_text(name));
     text.append(", \"refused\": {").append(refused_).append("}}\n");
   } else {
     text.append("    -> way of ").append(kind).append(" ").append(op).append(" [").append(sizes_of(command_));

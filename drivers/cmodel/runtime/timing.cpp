@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "drivers/cmodel/runtime/device.h"
+#include "support/driver/json_text.h"
 #include "support/program/program.h"
 
 namespace cmodel {
@@ -14,15 +15,6 @@ std::string number(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.6g", value);
   return text;
-}
-
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
-  }
-  return out + "\"";
 }
 
 struct Sum {
@@ -76,11 +68,11 @@ std::string Timing::report(const npu::Chip& chip) {
       rows[{key.first, transfer ? "transfer" : npu::command_name(key.second.kind)}].add(key.second, cycles, count);
     }
   }
-  std::string out = "{\"chip\": " + quoted(chip.name) + ", \"clock_mhz\": " + number(chip.clock_mhz) + ", " +
+  std::string out = "{\"chip\": " + npu::json_text(chip.name) + ", \"clock_mhz\": " + number(chip.clock_mhz) + ", " +
                     all.json() + ", \"rows\": [";
   bool first = true;
   for (const auto& [key, sum] : rows) {
-    out += (first ? "" : ", ") + ("{\"op\": " + quoted(key.first) + ", \"kind\": \"" + key.second + "\", ") +
+    out += (first ? "" : ", ") + ("{\"op\": " + npu::json_text(key.first) + ", \"kind\": \"" + key.second + "\", ") +
            sum.json() + "}";
     first = false;
   }

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "drivers/rtl/observe/test_vector.h"
+#include "support/driver/json_text.h"
 
 using namespace npu_hw;
 
@@ -37,7 +38,7 @@ class Cycles {
   void write(uint64_t number, const Observed& command, uint32_t clock_mhz, size_t packets,
              const uint64_t (&spent)[kCount]) {
     std::string line = "{\"command\": " + std::to_string(number) + ", \"device\": " + std::to_string(command.device) +
-                       ", \"kind\": " + quoted(command.kind) + ", \"op\": " + quoted(command.label) +
+                       ", \"kind\": " + npu::json_text(command.kind) + ", \"op\": " + npu::json_text(command.label) +
                        ", \"packets\": " + std::to_string(packets);
     for (size_t i = 0; i < kCount; i++)
       line += std::string(", \"") + kCounters[i].name + "\": " + std::to_string(spent[i]);

@@ -7,6 +7,7 @@
 
 #include "drivers/rtl/device/processor.h"
 #include "drivers/rtl/packet/packet_model.h"
+#include "support/driver/json_text.h"
 
 using namespace npu_hw;
 
@@ -47,15 +48,6 @@ void append_area(std::string* out, uint64_t address, const unsigned char* bytes,
 }
 
 }  // namespace
-
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
-  }
-  return out + '"';
-}
 
 TestVector::TestVector(Board& board, const std::vector<Packet>& packets)
     : packets_(packets), memory_size_(board.memory_size()), loaded_(memory_size_ / LINE_BYTES) {
@@ -116,7 +108,8 @@ void TestVector::take(Board& board, uint64_t begin, uint64_t end) {
 
 std::string TestVector::write(const std::string& path, const std::string& kind, const std::string& label) {
   if (!problem_.empty()) return problem_;
-  std::string out = "{\n  \"kind\": " + quoted(kind) + ",\n  \"label\": " + quoted(label) + ",\n  \"packets\": [";
+  std::string out =
+      "{\n  \"kind\": " + npu::json_text(kind) + ",\n  \"label\": " + npu::json_text(label) + ",\n  \"packets\": [";
   for (const Packet& packet : packets_) {
     if (out.back() != '[') out += ",";
     out += "\n    \"";

@@ -10,8 +10,6 @@
 
 namespace rtl {
 
-std::string quoted(const std::string& text);  // as JSON
-
 class TestVector {
  public:
   // Before the packets run.
