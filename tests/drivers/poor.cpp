@@ -9,9 +9,9 @@
 //   compute=f32+i32+bool       compute types of programs
 //   lacks=exp+philox           instructions
 //   layout=rows                inputs of products are row-major: the last stride is 1, the others descend
-//   dense=1                    every operand of MAP, COPY and REDUCE is dense row-major, or broadcast in whole
-//   dimensions rank=4 inner=1 operands=8 instructions=32   at most grain=16                   addresses are multiples
-//   of so many bytes
+//   dense=1                    operands of MAP, COPY and REDUCE are dense row-major, or broadcast whole dimensions
+//   rank=4 inner=1 operands=8 instructions=32   at most
+//   grain=16                   addresses are multiples of so many bytes
 #include <algorithm>
 #include <array>
 #include <map>
