@@ -91,6 +91,16 @@ class Kernel<Body, R(Args...)> final : public c10::OperatorKernel {
   Body body_;
 };
 
+// What lies on a stack for a result: the things themselves, where it is a reference or a tuple of references.
+template <class T>
+struct OnStack {
+  using type = std::decay_t<T>;
+};
+template <class... Elements>
+struct OnStack<std::tuple<Elements...>> {
+  using type = std::tuple<std::decay_t<Elements>...>;
+};
+
 template <class T>
 [[gnu::noinline]] void replace_arguments(torch::jit::Stack& stack, size_t count, T result) {
   torch::jit::drop(stack, count);
@@ -116,7 +126,8 @@ struct c10::impl::make_boxed_from_unboxed_functor<torch_npu::Kernel<Body, R(Args
       kernel(slots[I].template get<Args>()...);
       torch::jit::drop(stack, kCount);
     } else {
-      torch_npu::replace_arguments<decay_if_tuple_t<R>>(stack, kCount, kernel(slots[I].template get<Args>()...));
+      using Result = typename torch_npu::OnStack<R>::type;
+      torch_npu::replace_arguments<Result>(stack, kCount, kernel(slots[I].template get<Args>()...));
     }
   }
 };
