@@ -59,19 +59,14 @@ class Recorder : public Watcher {
   }
 
   Outcome run(Launch& launch) override {
+    TraceWriter* const out = begin(launch);
     const Outcome outcome = submit_to(launch, 0, *launch.command);
     std::lock_guard guard(lock_);
+    if (out && outcome.status != NPU_OK) out->drop_command();
     const char* label = launch.command->label ? launch.command->label : command_name(launch.command->kind);
     if (outcome.status == NPU_UNSUPPORTED) ++refused_[label];
     std::vector<std::byte> now;
     // What a failed command wrote is undefined; the recording takes it as written by the host.
-    Recording* recording = writer(launch.device().index);
-    TraceWriter* out = finished_ ? nullptr : recording->writer.get();
-    const npu_program* program = launch.command->program;
-    if (out && outcome.status == NPU_OK) {
-      if (program && recording->programs.insert(program->number).second) out->program(program->number, launch.desc);
-      out->command(TraceCommand(*launch.command, launch.number, program ? program->number : 0));
-    }
     for (const Region& region : launch.regions) {
       if (!region.write || outcome.status == NPU_UNSUPPORTED) continue;
       now.resize(region.size);
@@ -141,6 +136,20 @@ class Recorder : public Watcher {
                                                            ", \"device\": " + std::to_string(index) + "}");
     }
     return &one;
+  }
+
+  // On disk before it runs, so that a driver which crashes leaves the command behind. Null: nothing is written any
+  // more.
+  TraceWriter* begin(const Launch& launch) {
+    std::lock_guard guard(lock_);
+    if (finished_) return nullptr;
+    Recording* recording = writer(launch.device().index);
+    TraceWriter& out = *recording->writer;
+    const npu_program* program = launch.command->program;
+    if (program && recording->programs.insert(program->number).second) out.program(program->number, launch.desc);
+    out.command(TraceCommand(*launch.command, launch.number, program ? program->number : 0));
+    out.flush();
+    return &out;
   }
 
   template <class Do>

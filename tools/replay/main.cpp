@@ -196,6 +196,11 @@ int main(int argc, char** argv) {
   const Options options = parse_arguments(argc, argv);
   try {
     const Trace trace = read_trace(options.file);
+    if (trace.cut_off)
+      std::fprintf(stderr,
+                   "npu-replay: %s is cut off after %llu commands: the process that recorded it ended, and the last "
+                   "command may be the one that was under way\n",
+                   options.file.c_str(), static_cast<unsigned long long>(trace.commands));
     if (options.list) {
       replay::print_list(trace);
       return 0;
