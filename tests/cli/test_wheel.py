@@ -65,6 +65,11 @@ def test_the_tools_run(environment):
     assert " 0 failed, " in run(environment, "-m", "torch_npu", "driver-test", "template", "--filter", "MAP")
 
 
+def test_programs_that_need_no_python_are_on_path(environment):
+    done = subprocess.run([environment.parent / "npu-replay", "--help"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stdout.startswith("usage: npu-replay")
+
+
 def test_its_libraries_need_only_each_other_torch_and_the_system(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
