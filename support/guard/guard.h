@@ -5,7 +5,7 @@
 
 namespace npu::guard {
 
-// The driver's table with every call noted on the way; one per table and for ever. Null: there are too many.
+// The guarded table of a driver: every call is noted on the way. One per table and for ever. Null: there are too many.
 //
 // - A wait that lasts longer than the time limit is ended: the device is reset, and the call answers NPU_ERROR_TIMEOUT
 //   with a text that names the commands that are not known to be done. Ctrl-C does the same when it comes twice.

@@ -43,10 +43,14 @@ std::vector<uint32_t> aliases_of(const npu_command& command) {
 
 }  // namespace
 
+std::string signature_of(const npu_command& command, std::shared_ptr<const Program> program) {
+  return signature(draft_of(command, std::move(program)), aliases_of(command));
+}
+
 // What is remembered of a signature.
 struct Legaliser::Known {
   std::shared_ptr<const Recipe> recipe;  // null: there is no way
-  std::string command;
+  std::string command, words;
   std::atomic<uint64_t> runs{0};
 };
 
@@ -59,7 +63,8 @@ Legaliser::~Legaliser() {
 }
 
 npu_status Legaliser::program_create(const npu_program_desc& desc, npu_program** out) {
-  auto* made = new RefusedProgram{std::make_shared<const Program>(Program::copy_of(desc))};
+  const char* words = driver_.error_text();
+  auto* made = new RefusedProgram{std::make_shared<const Program>(Program::copy_of(desc)), words ? words : ""};
   *out = made->handle();
   return NPU_OK;
 }
@@ -94,6 +99,9 @@ std::shared_ptr<Legaliser::Known> Legaliser::decide(const npu_command& command, 
         .refused = [&](const std::string& draft_key) { return refused_.count(draft_key) > 0; },
     };
     known = std::make_shared<Known>();
+    const RefusedProgram* own = refused_program(command.program);
+    const char* words = own ? own->words.c_str() : driver_.error_text();  // before anything else is asked
+    known->words = words ? words : "";
     known->recipe = plan(draft, aliases_of(command), ask);
     known->command = describe(draft);
     constexpr size_t kMost = 1 << 14;  // signatures: beyond that everything is decided anew
@@ -101,7 +109,7 @@ std::shared_ptr<Legaliser::Known> Legaliser::decide(const npu_command& command, 
     known_[key] = known;
   }
   if (tell_)
-    tell_({known->command, known->recipe ? known->recipe->rules : std::vector<std::string>(),
+    tell_({known->command, known->words, known->recipe ? known->recipe->rules : std::vector<std::string>(),
            known->recipe ? describe(*known->recipe) : std::vector<std::string>(), 0});
   return known;
 }
@@ -216,7 +224,7 @@ std::vector<Decision> Legaliser::decisions() const {
   std::vector<Decision> out;
   for (const auto& [key, known] : known_) {
     const auto& recipe = known->recipe;
-    out.push_back({known->command, recipe ? recipe->rules : std::vector<std::string>(),
+    out.push_back({known->command, known->words, recipe ? recipe->rules : std::vector<std::string>(),
                    recipe ? describe(*recipe) : std::vector<std::string>(), known->runs.load()});
   }
   return out;

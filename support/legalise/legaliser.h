@@ -31,6 +31,7 @@ class Memory {
 // an object is: who submits sees it without looking anything up.
 struct RefusedProgram {
   std::shared_ptr<const Program> program;
+  std::string words;  // the driver's own
   npu_program* handle() const { return reinterpret_cast<npu_program*>(reinterpret_cast<uintptr_t>(this) | 1); }
 };
 inline const RefusedProgram* refused_program(const npu_program* handle) {
@@ -54,10 +55,14 @@ struct Recipe {
 // A decision, for people: what was refused, and what became of it.
 struct Decision {
   std::string command;             // "MATMUL aten::addmm 64x10 bf16 ..."
+  std::string words;               // the driver's own, when it refused
   std::vector<std::string> rules;  // none: nothing was found
   std::vector<std::string> steps;  // the commands, in order
   uint64_t runs = 0;
 };
+
+// What decisions are remembered by: all of a command but addresses, parameters and the values of immediates.
+std::string signature_of(const npu_command& command, std::shared_ptr<const Program> program);
 
 class Legaliser {
  public:

@@ -67,6 +67,7 @@ npu_status submit(npu_stream* stream, const npu_command* command) {
   }
   if (does == "crash") crash(g_chip.at);
   if (does == "crash_later") {
+    g_chip.hangs = true;  // the command is under way when it happens
     std::thread([] { crash(g_chip.at); }).detach();
     return NPU_OK;
   }
