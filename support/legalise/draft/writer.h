@@ -28,7 +28,9 @@ class Writer {
   void segment(npu_segment kind);
   // The source's value `id`, with all that it needs. Folds, scans and `acc` must have been provided.
   uint16_t value(uint16_t id);
-  // The source's instruction `id` that defines no value: a store, or a store_at.
+  // The source's instruction `id` that defines no value: a store, or a store_at. It and what it needs are written at
+  // the end of the segment, with other sinks in the order of the source, because a program in place loads before it
+  // stores.
   void sink(uint16_t id);
 
   // New instructions.
@@ -54,12 +56,15 @@ class Writer {
   uint16_t add(npu_instr instr);
   uint32_t constant(uint64_t bits);
   npu_instr moved(npu_instr instr);  // a source instruction, renumbered
+  void need(uint16_t id);            // marks what is to be copied for it
+  void flush();                      // writes the sinks
 
   const Draft& source_;
   Draft& target_;
   Program program_;
   std::vector<uint16_t> values_;  // of the source's values: theirs here
   std::vector<bool> lasting_;     // those that were provided
+  std::vector<bool> needed_;      // by sinks that are not written yet
   std::vector<int> dimensions_;
 };
 
