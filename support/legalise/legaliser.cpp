@@ -8,41 +8,6 @@
 #include "support/legalise/planner.h"
 
 namespace npu::legalise {
-namespace {
-
-// The refused command as a draft: its operands are themselves.
-Draft draft_of(const npu_command& command, std::shared_ptr<const Program> program) {
-  Draft draft;
-  draft.command = command;
-  draft.command.operands = nullptr;
-  draft.command.params = nullptr;
-  draft.command.program = nullptr;
-  draft.command.choice = 0;
-  draft.program = std::move(program);
-  for (uint32_t k = 0; k < command.operand_count; ++k) {
-    Operand& operand = draft.operands.emplace_back();
-    operand.form = command.operands[k];
-    operand.form.addr = 0;
-    operand.place = {Place::kOperand, k, 0};
-  }
-  for (uint32_t k = 0; k < command.param_count; ++k) draft.params.push_back({static_cast<int>(k), {}});
-  return draft;
-}
-
-// For each operand the first one at its address.
-std::vector<uint32_t> aliases_of(const npu_command& command) {
-  std::vector<uint32_t> out(command.operand_count);
-  const auto memory = [&](uint32_t k) { return !(command.operands[k].flags & NPU_OPERAND_IMMEDIATE); };
-  for (uint32_t k = 0; k < command.operand_count; ++k) {
-    out[k] = k;
-    for (uint32_t other = 0; other < k && memory(k) && out[k] == k; ++other)
-      if (memory(other) && command.operands[other].addr == command.operands[k].addr) out[k] = other;
-  }
-  return out;
-}
-
-}  // namespace
-
 // What is remembered of a signature.
 struct Legaliser::Known {
   std::shared_ptr<const Recipe> recipe;  // null: there is no way
@@ -168,7 +133,7 @@ class Scratch {
     for (size_t k = 0; k < addr_.size(); ++k)
       if (recipe_.life[k].second == step && addr_[k]) memory_.give(stream_, std::exchange(addr_[k], 0));
   }
-  npu_addr operator[](size_t k) const { return addr_[k]; }
+  const std::vector<npu_addr>& addresses() const { return addr_; }
 
  private:
   Memory& memory_;
@@ -181,29 +146,13 @@ class Scratch {
 
 npu_status Legaliser::run(npu_stream* stream, const npu_command& command, const Recipe& recipe, size_t* refused) {
   Scratch scratch(memory_, stream, recipe);
-  npu_operand operands[NPU_MAX_OPERANDS];
-  npu_scalar params[NPU_MAX_PARAMS];
   for (size_t step = 0; step < recipe.steps.size(); ++step) {
     const Draft& draft = recipe.steps[step].draft;
     npu_status status = scratch.begin(step);
     if (status != NPU_OK) return status;
-    for (size_t k = 0; k < draft.operands.size(); ++k) {
-      const auto& [form, place] = draft.operands[k];
-      operands[k] = form;
-      const auto offset = static_cast<uint64_t>(place.offset);
-      if (place.kind == Place::kScratch) operands[k].addr = scratch[place.number] + offset;
-      if (place.kind == Place::kOperand) operands[k].addr = command.operands[place.number].addr + offset;
-    }
-    for (size_t k = 0; k < draft.params.size(); ++k)
-      params[k] = draft.params[k].from >= 0 ? command.params[draft.params[k].from] : draft.params[k].value;
-    npu_command given = draft.command;
-    given.operands = operands;
-    given.operand_count = static_cast<uint32_t>(draft.operands.size());
-    given.params = params;
-    given.param_count = static_cast<uint32_t>(draft.params.size());
-    given.program = recipe.steps[step].program;
-    given.label = command.label;
-    status = driver_.submit(stream, &given);
+    Bound given(draft, command, scratch.addresses());
+    given.command.program = recipe.steps[step].program;
+    status = driver_.submit(stream, &given.command);
     if (status == NPU_UNSUPPORTED) *refused = step;
     if (status != NPU_OK) return status;
     scratch.end(step);

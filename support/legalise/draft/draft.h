@@ -53,6 +53,23 @@ struct Draft {
   int64_t points() const;  // of the index space
 };
 
+// A command as a draft of itself: its operands lie in its operands.
+Draft draft_of(const npu_command& command, std::shared_ptr<const Program> program);
+// For each operand the first one at its address.
+std::vector<uint32_t> aliases_of(const npu_command& command);
+
+// A draft with addresses, as it is given to a driver; the program is left to who gives it.
+struct Bound {
+  // `refused` is the command whose operands, parameters and label the draft speaks of, `scratch` where each scratch
+  // lies.
+  Bound(const Draft& draft, const npu_command& refused, const std::vector<npu_addr>& scratch);
+  Bound(const Bound&) = delete;
+
+  npu_command command;
+  npu_operand operands[NPU_MAX_OPERANDS];
+  npu_scalar params[NPU_MAX_PARAMS];
+};
+
 // COPY of `from` to `to` over `size`.
 Draft copy(const std::vector<int64_t>& size, const Operand& to, const Operand& from);
 
