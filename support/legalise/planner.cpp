@@ -37,12 +37,14 @@ class Search {
   }
 
   Recipe recipe;
+  bool by_address = false;
 
  private:
   bool follow(const Rule& rule, uint64_t bit, const Draft& draft, const std::string& path) {
     const size_t steps = recipe.steps.size(), scratch = recipe.scratch.size();
     Script script(recipe.scratch, aliases_);
     bool served = rule.make(draft, script);
+    by_address |= script.by_address;
     for (Draft& made : script.drafts) {
       if (!served) break;
       made.tried = draft.tried | bit;
@@ -58,7 +60,7 @@ class Search {
 
   bool taken(const Draft& draft, npu_program** program) {
     ++questions_;
-    if (ask_.refused(draft_key(draft))) return false;
+    if (ask_.refused(draft)) return false;
     npu_command command = draft.command;
     std::vector<npu_operand> operands;
     for (const Operand& operand : draft.operands) operands.push_back(operand.form);
@@ -97,6 +99,7 @@ void find_lives(Recipe& recipe) {
 }
 
 void name_rules(Recipe& recipe) {
+  recipe.rules.clear();
   for (const Step& step : recipe.steps)
     if (std::find(recipe.rules.begin(), recipe.rules.end(), step.rules) == recipe.rules.end())
       recipe.rules.push_back(step.rules);
@@ -104,16 +107,32 @@ void name_rules(Recipe& recipe) {
 
 }  // namespace
 
-std::shared_ptr<const Recipe> plan(const Draft& refused, const std::vector<uint32_t>& aliases, const Ask& ask) {
+Plan plan(const Draft& refused, const std::vector<uint32_t>& aliases, const Ask& ask) {
+  Recipe whole;
+  whole.steps.push_back({refused, nullptr, ""});
+  return replan(whole, 0, aliases, ask);
+}
+
+Plan replan(const Recipe& recipe, size_t step, const std::vector<uint32_t>& aliases, const Ask& ask) {
+  Plan plan;
+  const Step& refused = recipe.steps[step];
   // A dear rule is not used where cheaper ones suffice, in whatever order.
   for (const Price most : {Price::kCalls, Price::kPass, Price::kPasses, Price::kLast}) {
     Search search(aliases, ask, most);
-    if (!search.serve(refused, "")) continue;
-    find_lives(search.recipe);
-    name_rules(search.recipe);
-    return std::make_shared<const Recipe>(std::move(search.recipe));
+    search.recipe.scratch = recipe.scratch;
+    const bool served = search.serve(refused.draft, refused.rules);
+    plan.by_address |= search.by_address;
+    if (!served) continue;
+    Recipe made = recipe;
+    made.scratch = std::move(search.recipe.scratch);
+    const auto at = made.steps.erase(made.steps.begin() + static_cast<std::ptrdiff_t>(step));
+    made.steps.insert(at, search.recipe.steps.begin(), search.recipe.steps.end());
+    find_lives(made);
+    name_rules(made);
+    plan.recipe = std::make_shared<const Recipe>(std::move(made));
+    break;
   }
-  return nullptr;
+  return plan;
 }
 
 std::string content_key(const Program& program) {
@@ -139,6 +158,12 @@ std::string draft_key(const Draft& draft) {
     put(key, form);
   }
   if (draft.program) key += content_key(*draft.program);
+  return key;
+}
+
+std::string skews(const Draft& draft) {
+  std::string key;
+  for (const Operand& operand : draft.operands) put(key, operand.skew);
   return key;
 }
 

@@ -6,8 +6,16 @@
 namespace npu::legalise {
 
 Operand Operand::moved(int64_t elements) const {
+  return immediate() ? *this : moved_bytes(elements * dtype_size(form.dtype));
+}
+
+Operand Operand::moved_bytes(int64_t bytes) const {
   Operand out = *this;
-  if (!immediate()) out.place.offset += elements * dtype_size(form.dtype);
+  if (place.kind == Place::kLiteral)
+    out.form.addr >>= 8 * bytes;
+  else
+    out.place.offset += bytes;
+  if (!immediate()) out.skew = static_cast<uint8_t>((skew + bytes) & (kAlignment - 1));
   return out;
 }
 
@@ -37,6 +45,7 @@ Draft draft_of(const npu_command& command, std::shared_ptr<const Program> progra
     operand.form = command.operands[k];
     operand.form.addr = 0;
     operand.place = {Place::kOperand, k, 0};
+    if (!operand.immediate()) operand.skew = static_cast<uint8_t>(command.operands[k].addr & (kAlignment - 1));
   }
   for (uint32_t k = 0; k < command.param_count; ++k) draft.params.push_back({static_cast<int>(k), {}});
   return draft;
@@ -56,11 +65,13 @@ std::vector<uint32_t> aliases_of(const npu_command& command) {
 Bound::Bound(const Draft& draft, const npu_command& refused, const std::vector<npu_addr>& scratch)
     : command(draft.command) {
   for (size_t k = 0; k < draft.operands.size(); ++k) {
-    const auto& [form, place] = draft.operands[k];
-    operands[k] = form;
+    const Place& place = draft.operands[k].place;
+    operands[k] = draft.operands[k].form;
     const auto offset = static_cast<uint64_t>(place.offset);
     if (place.kind == Place::kScratch) operands[k].addr = scratch[place.number] + offset;
-    if (place.kind == Place::kOperand) operands[k].addr = refused.operands[place.number].addr + offset;
+    if (place.kind != Place::kOperand) continue;
+    const npu_addr there = refused.operands[place.number].addr;
+    operands[k].addr = draft.operands[k].immediate() ? there >> (8 * offset) : there + offset;
   }
   for (size_t k = 0; k < draft.params.size(); ++k)
     params[k] = draft.params[k].from >= 0 ? refused.params[draft.params[k].from] : draft.params[k].value;

@@ -16,10 +16,16 @@ class Script {
   // Dense memory for an array of this shape. Operand strides are those of `size`.
   Operand scratch(int dtype, const std::vector<int64_t>& size);
   void add(Draft draft) { drafts.push_back(std::move(draft)); }
+  // What the operand's address is modulo kAlignment. A recipe that was made with it serves such addresses only.
+  int64_t skew(const Operand& operand) {
+    by_address = true;
+    return operand.skew;
+  }
   // Both lie in the same memory: one may be written in place of the other.
   bool same_memory(const Operand& a, const Operand& b) const;
 
   std::vector<Draft> drafts;
+  bool by_address = false;  // `skew` was asked for
 
  private:
   std::vector<uint64_t>& scratch_;  // bytes of each
