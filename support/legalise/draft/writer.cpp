@@ -97,6 +97,24 @@ npu_instr Writer::moved(npu_instr instr) {
   return instr;
 }
 
+void Writer::keep(uint16_t id) {
+  const npu_instr& in = source_.program->instrs[id];
+  const uint16_t here = add(moved(in));
+  if (in.dtype != NPU_DTYPE_NONE) provide(id, here);
+}
+
+void rewrite(const Draft& source, Draft& target, const Replace& replace) {
+  const std::vector<npu_instr>& instrs = source.program->instrs;
+  Writer writer(source, target, static_cast<npu_segment>(instrs[0].imm));
+  for (uint16_t id = 1; id < instrs.size(); ++id) {
+    if (instrs[id].op == NPU_OP_SEGMENT)
+      writer.segment(static_cast<npu_segment>(instrs[id].imm));
+    else if (!replace(writer, id, instrs[id]))
+      writer.keep(id);
+  }
+  writer.finish(source.program->name);
+}
+
 uint16_t Writer::add(npu_instr instr) {
   program_.instrs.push_back(instr);
   return static_cast<uint16_t>(program_.instrs.size() - 1);

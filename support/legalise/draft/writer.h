@@ -7,6 +7,7 @@
 //   writer.sink(store);                                // the store, and all that its value needs
 //   writer.finish("epilogue");
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,9 @@ class Writer {
   // the end of the segment, with other sinks in the order of the source, because a program in place loads before it
   // stores.
   void sink(uint16_t id);
+
+  // The source's instruction `id` as it stands, here and now; its value is provided.
+  void keep(uint16_t id);
 
   // New instructions.
   uint16_t emit(npu_op op, int dtype, uint16_t a = NPU_NO_VALUE, uint16_t b = NPU_NO_VALUE, uint16_t c = NPU_NO_VALUE,
@@ -67,5 +71,10 @@ class Writer {
   std::vector<bool> needed_;      // by sinks that are not written yet
   std::vector<int> dimensions_;
 };
+
+// Copies the whole program of `source`, but for the instructions that `replace` writes in another way: then it says true,
+// and has provided the value if there is one. `target` has its kind and sizes.
+using Replace = std::function<bool(Writer& writer, uint16_t id, const npu_instr& in)>;
+void rewrite(const Draft& source, Draft& target, const Replace& replace);
 
 }  // namespace npu::legalise

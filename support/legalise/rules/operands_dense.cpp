@@ -1,0 +1,157 @@
+// Operands that lie as the chip does not take them: copies in front of a command, and behind it.
+#include "support/legalise/draft/uses.h"
+#include "support/legalise/rules/parts.h"
+
+namespace npu::legalise {
+namespace {
+
+using Chosen = std::vector<bool>;  // which operands get scratch of their own
+
+// Scratch for an operand: dense, where it is broadcast as broadcast as before unless `full`.
+Operand scratch_for(const Operand& operand, const Use& use, bool full, Script& script, std::vector<int64_t>* size) {
+  *size = use.size;
+  for (size_t d = 0; d < size->size(); ++d)
+    if (operand.form.stride[d] == 0 && !full) (*size)[d] = 1;
+  Operand out = script.scratch(operand.form.dtype, *size);
+  for (size_t d = 0; d < size->size(); ++d)
+    if (((*size)[d] == 1 && use.size[d] != 1) || static_cast<int>(d) >= use.rank) out.form.stride[d] = 0;
+  return out;
+}
+
+bool same_elements(const Operand& a, const Operand& b) {
+  if (a.place != b.place || a.form.dtype != b.form.dtype) return false;
+  return std::equal(std::begin(a.form.stride), std::end(a.form.stride), std::begin(b.form.stride));
+}
+
+// Two operands of one memory of which one is written must stay one: both get the same scratch, or the rule does not fit.
+bool alias_problem(const Draft& draft, const std::vector<Use>& uses, const Chosen& chosen, const Script& script) {
+  for (size_t a = 0; a < uses.size(); ++a)
+    for (size_t b = 0; b < a; ++b) {
+      if (!(chosen[a] || chosen[b]) || !(uses[a].written || uses[b].written)) continue;
+      const Operand &one = draft.operands[a], &other = draft.operands[b];
+      if (!script.same_memory(one, other)) continue;
+      if (!(chosen[a] && chosen[b] && same_elements(one, other) && uses[a].size == uses[b].size)) return true;
+    }
+  return false;
+}
+
+bool through_scratch(const Draft& refused, const Chosen& chosen, bool full, Script& script) {
+  const std::vector<Use> uses = uses_of(refused);
+  if (alias_problem(refused, uses, chosen, script)) return false;
+  Draft command = refused;
+  std::vector<Draft> behind;
+  for (size_t k = 0; k < uses.size(); ++k) {
+    if (!chosen[k]) continue;
+    const Operand& operand = refused.operands[k];
+    size_t first = 0;
+    while (!(chosen[first] && uses[first].size == uses[k].size && same_elements(refused.operands[first], operand)))
+      ++first;
+    std::vector<int64_t> size;
+    if (first < k) {
+      command.operands[k] = command.operands[first];
+      if (!uses[k].written || uses[first].written) continue;
+      size = uses[k].size;
+    } else {
+      command.operands[k] = scratch_for(operand, uses[k], full && !uses[k].written, script, &size);
+      bool read = false, written = false;
+      for (size_t other = k; other < uses.size(); ++other)
+        if (chosen[other] && same_elements(refused.operands[other], operand)) {
+          read |= uses[other].read || uses[other].partly;
+          written |= uses[other].written;
+        }
+      if (read) script.add(copy(size, command.operands[k], operand));
+      if (!written || !uses[k].written) continue;
+    }
+    behind.push_back(copy(size, operand, command.operands[k]));
+  }
+  script.add(command);
+  for (Draft& draft : behind) script.add(std::move(draft));
+  return true;
+}
+
+// Operands that no copy can stand for: immediates, and memory whose elements the program computes.
+bool fixed(const Draft& draft, const std::vector<Use>& uses, size_t k) {
+  return draft.operands[k].immediate() || uses[k].computed || !(uses[k].read || uses[k].written);
+}
+
+template <class Wanted>
+bool choose(const Draft& refused, Chosen& chosen, Wanted wanted) {
+  const std::vector<Use> uses = uses_of(refused);
+  chosen.assign(uses.size(), false);
+  bool any = false;
+  for (size_t k = 0; k < uses.size(); ++k) {
+    chosen[k] = !fixed(refused, uses, k) && wanted(refused.operands[k], uses[k]);
+    any |= chosen[k];
+  }
+  return any;
+}
+
+bool dense_operands(const Draft& refused, Script& script) {
+  Chosen chosen;
+  const auto odd = [](const Operand& operand, const Use& use) { return !is_dense(operand, use.size, true); };
+  return choose(refused, chosen, odd) && through_scratch(refused, chosen, false, script);
+}
+
+bool full_operands(const Draft& refused, Script& script) {
+  Chosen chosen;
+  const auto broadcast = [](const Operand& operand, const Use& use) { return !is_dense(operand, use.size, false); };
+  return choose(refused, chosen, broadcast) && through_scratch(refused, chosen, true, script);
+}
+
+bool aligned_operands(const Draft& refused, Script& script) {
+  Chosen chosen;
+  const auto skewed = [&](const Operand& operand, const Use&) { return script.skew(operand) != 0; };
+  return choose(refused, chosen, skewed) && through_scratch(refused, chosen, false, script);
+}
+
+// An immediate becomes memory of one element, which is walked with strides of 0.
+bool immediates_in_memory(const Draft& refused, Script& script) {
+  Draft command = refused;
+  const std::vector<Use> uses = uses_of(refused);
+  for (size_t k = 0; k < uses.size(); ++k) {
+    Operand& operand = command.operands[k];
+    // Of SORT, the payload's place says something else: the numbers of the keys.
+    if (!operand.immediate() || !uses[k].read || refused.command.kind == NPU_SORT) continue;
+    Operand one = script.scratch(operand.form.dtype, {});
+    script.add(copy({}, one, operand));
+    operand = one;
+  }
+  if (script.drafts.empty()) return false;
+  script.add(command);
+  return true;
+}
+
+constexpr uint32_t kAllButCopy = kAnyKind & ~for_kind(NPU_COPY);
+
+constexpr Rule kRules[] = {
+    {.name = "constants in memory",
+     .why = "an immediate is one element that every point sees, as memory of one element with strides of 0 is",
+     .price = Price::kCalls,
+     .kinds = kAllButCopy,
+     .repeats = false,
+     .make = immediates_in_memory},
+    {.name = "dense operands",
+     .why = "a copy has the same elements at the same points; what is written is copied back behind the command",
+     .price = Price::kPass,
+     .kinds = kAllButCopy,
+     .repeats = false,
+     .make = dense_operands},
+    {.name = "aligned operands",
+     .why = "scratch begins at an aligned address; a copy has the same elements",
+     .price = Price::kPass,
+     .kinds = kAllButCopy,
+     .repeats = false,
+     .make = aligned_operands},
+    {.name = "operands of every point",
+     .why = "a broadcast element is the same as many equal ones",
+     .price = Price::kPasses,
+     .kinds = kAllButCopy,
+     .repeats = false,
+     .make = full_operands},
+};
+
+}  // namespace
+
+const std::span<const Rule> dense_rules = kRules;
+
+}  // namespace npu::legalise
