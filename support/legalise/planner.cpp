@@ -1,6 +1,7 @@
 #include "support/legalise/planner.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "support/program/accesses.h"
 #include "support/program/validate.h"
@@ -25,7 +26,7 @@ class Search {
     }
     // A chip that has nearly nothing has many dead ends; each costs microseconds, once per signature.
     constexpr int kMostQuestions = 4000;
-    if (questions_ > kMostQuestions) return false;
+    if (questions_ > kMostQuestions || is_dead(draft)) return false;
     for (size_t k = 0; k < rules().size(); ++k) {
       const Rule& rule = rules()[k];
       const uint64_t bit = uint64_t{1} << k;
@@ -33,6 +34,7 @@ class Search {
       if (!(rule.kinds >> draft.command.kind & 1) || (!rule.repeats && draft.tried & bit)) continue;
       if (follow(rule, bit, draft, path)) return true;
     }
+    dead_[form(draft)].push_back(draft.tried);
     return false;
   }
 
@@ -56,6 +58,30 @@ class Search {
       recipe.scratch.resize(scratch);
     }
     return served;
+  }
+
+  // All that rules look at.
+  std::string form(const Draft& draft) const {
+    std::string key = draft_key(draft) + skews(draft);
+    for (const Operand& operand : draft.operands)
+      for (size_t other = 0; other < draft.operands.size(); ++other)
+        if (same_place(operand, draft.operands[other])) {
+          put(key, other);
+          break;
+        }
+    return key;
+  }
+  bool same_place(const Operand& a, const Operand& b) const {
+    if (a.place.kind != b.place.kind) return false;
+    if (a.place.kind != Place::kOperand) return a.place.number == b.place.number;
+    return aliases_[a.place.number] == aliases_[b.place.number];
+  }
+  // It led nowhere before, with no more rules out of its reach.
+  bool is_dead(const Draft& draft) const {
+    const auto known = dead_.find(form(draft));
+    if (known == dead_.end()) return false;
+    return std::any_of(known->second.begin(), known->second.end(),
+                       [&](uint64_t tried) { return (tried & ~draft.tried) == 0; });
   }
 
   bool taken(const Draft& draft, npu_program** program) {
@@ -85,6 +111,7 @@ class Search {
   const Ask& ask_;
   const Price most_;
   int questions_ = 0;
+  std::unordered_map<std::string, std::vector<uint64_t>> dead_;  // forms, and the rules behind which they led nowhere
 };
 
 void find_lives(Recipe& recipe) {

@@ -138,7 +138,7 @@ Call read(int argc, char** argv) {
     } else if (a == "--list") {
       call.list = true;
     } else if (a == "--legalised" || a == "--why") {
-      call.legalised = true;
+      call.legalised = call.context.legalised = true;
       call.why |= a == "--why";
     } else if (a == "--exact") {
       call.context.exact = true;

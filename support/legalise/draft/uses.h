@@ -7,11 +7,11 @@
 namespace npu::legalise {
 
 struct Use {
-  bool read = false;      // also by a store that meets what is there
+  bool read = false;  // also by a store that meets what is there
   bool written = false;
-  bool partly = false;    // written behind a mask or where the program says: what is there may stay
-  bool computed = false;  // by load_at or store_at
-  int rank = 0;           // of the points at which it is touched
+  bool partly = false;        // written behind a mask or where the program says: what is there may stay
+  bool computed = false;      // by load_at or store_at
+  int rank = 0;               // of the points at which it is touched
   std::vector<int64_t> size;  // the extents that its strides belong to; 1 beyond `rank`
 };
 

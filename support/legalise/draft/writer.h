@@ -72,8 +72,8 @@ class Writer {
   std::vector<int> dimensions_;
 };
 
-// Copies the whole program of `source`, but for the instructions that `replace` writes in another way: then it says true,
-// and has provided the value if there is one. `target` has its kind and sizes.
+// Copies the whole program of `source`, but for the instructions that `replace` writes in another way: then it says
+// true, and has provided the value if there is one. `target` has its kind and sizes.
 using Replace = std::function<bool(Writer& writer, uint16_t id, const npu_instr& in)>;
 void rewrite(const Draft& source, Draft& target, const Replace& replace);
 

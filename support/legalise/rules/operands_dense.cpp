@@ -23,7 +23,8 @@ bool same_elements(const Operand& a, const Operand& b) {
   return std::equal(std::begin(a.form.stride), std::end(a.form.stride), std::begin(b.form.stride));
 }
 
-// Two operands of one memory of which one is written must stay one: both get the same scratch, or the rule does not fit.
+// Two operands of one memory of which one is written must stay one: both get the same scratch, or the rule does not
+// fit.
 bool alias_problem(const Draft& draft, const std::vector<Use>& uses, const Chosen& chosen, const Script& script) {
   for (size_t a = 0; a < uses.size(); ++a)
     for (size_t b = 0; b < a; ++b) {

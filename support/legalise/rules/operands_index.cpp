@@ -218,7 +218,6 @@ bool memory_order(const Draft& refused, Script& script) {
   return true;
 }
 
-
 constexpr uint32_t kPrograms = kAnyKind & ~for_kind(NPU_COPY) & ~for_kind(NPU_SORT);
 
 constexpr Rule kRules[] = {
