@@ -1,30 +1,14 @@
 // Operands whose strides or alignment the chip does not take: the program computes where an element lies.
 #include <algorithm>
-#include <array>
-#include <memory>
 #include <utility>
 
+#include "support/legalise/draft/addressing.h"
 #include "support/legalise/draft/uses.h"
 #include "support/legalise/draft/writer.h"
 #include "support/legalise/rules/parts.h"
 
 namespace npu::legalise {
 namespace {
-
-// Coordinates as i64, each written once per segment.
-class Coordinates {
- public:
-  explicit Coordinates(Writer& writer) : writer_(writer) { known_.fill(NPU_NO_VALUE); }
-  uint16_t operator[](int dimension) {
-    uint16_t& known = known_[static_cast<size_t>(dimension)];
-    if (known == NPU_NO_VALUE) known = writer_.index(dimension);
-    return known;
-  }
-
- private:
-  Writer& writer_;
-  std::array<uint16_t, NPU_MAX_RANK> known_;
-};
 
 // An operand whose address is computed: its first element, without strides, and what is added to an offset.
 struct Computed {
@@ -34,71 +18,28 @@ struct Computed {
   int64_t shift = 0;  // elements
 };
 
-class Rewriter {
- public:
-  Rewriter(const Draft& source, std::vector<Computed> computed) : source_(source), computed_(std::move(computed)) {}
-
-  void run(Draft& target) {
-    std::unique_ptr<Coordinates> coordinates;
-    int segment = -1;
-    rewrite(source_, target, [&](Writer& writer, uint16_t id, const npu_instr& in) {
-      if (const int now = segment_of(id); now != segment) {
-        segment = now;
-        coordinates = std::make_unique<Coordinates>(writer);
-      }
-      return replace(writer, id, in, *coordinates);
-    });
-  }
-
- private:
-  int segment_of(uint16_t id) const {
-    const auto& instrs = source_.program->instrs;
-    return static_cast<int>(std::count_if(instrs.begin(), instrs.begin() + id,
-                                          [](const npu_instr& in) { return in.op == NPU_OP_SEGMENT; }));
-  }
-  int rank_of(uint16_t id) const {
-    const auto& instrs = source_.program->instrs;
-    while (instrs[id].op != NPU_OP_SEGMENT) --id;
-    return source_.command.rank - (instrs[id].imm == NPU_SEGMENT_ROW ? source_.command.inner_rank : 0);
-  }
-
-  bool replace(Writer& writer, uint16_t id, const npu_instr& in, Coordinates& coordinates) {
+void write(const Draft& source, const std::vector<Computed>& computed, Draft& target) {
+  Addressing addressing(source);
+  rewrite(source, target, [&](Writer& writer, uint16_t id, const npu_instr& in) {
     const bool load = in.op == NPU_OP_LOAD || in.op == NPU_OP_LOAD_AT;
     const bool store = in.op == NPU_OP_STORE || in.op == NPU_OP_STORE_AT;
-    if ((!load && !store) || !computed_[in.imm].wanted) return false;
-    Computed view = computed_[in.imm];
+    if ((!load && !store) || !computed[in.imm].wanted) return false;
+    const Computed& view = computed[in.imm];
     const bool plain = in.op == NPU_OP_LOAD || in.op == NPU_OP_STORE;
+    Operand base = view.base;
     // The limit is a promise about computed addresses only.
-    if (plain) view.base.form.limit = 0;
-    uint16_t offset = plain ? NPU_NO_VALUE : writer.value(load ? in.a : in.b);
-    offset = add(writer, offset, view, rank_of(id), coordinates);
+    if (plain) base.form.limit = 0;
+    const uint16_t plus = plain ? NPU_NO_VALUE : writer.value(load ? in.a : in.b);
+    const uint16_t offset = addressing.offset(writer, id, plus, view.stride, view.shift);
     const uint16_t mask = writer.value(in.mask);
-    if (load) {
-      writer.provide(id, writer.load_at(view.base, in.dtype, offset, mask));
-    } else {
-      const int mode = plain ? int{NPU_STORE_SET} : in.flags;
-      writer.emit(NPU_OP_STORE_AT, NPU_DTYPE_NONE, writer.value(in.a), offset, NPU_NO_VALUE, writer.operand(view.base),
-                  mask, mode);
-    }
+    if (load)
+      writer.provide(id, writer.load_at(base, in.dtype, offset, mask));
+    else
+      writer.emit(NPU_OP_STORE_AT, NPU_DTYPE_NONE, writer.value(in.a), offset, NPU_NO_VALUE, writer.operand(base), mask,
+                  plain ? int{NPU_STORE_SET} : in.flags);
     return true;
-  }
-
-  static uint16_t add(Writer& writer, uint16_t offset, const Computed& view, int rank, Coordinates& coordinates) {
-    for (int d = 0; d < rank; ++d) {
-      const int64_t stride = view.stride[static_cast<size_t>(d)];
-      if (stride == 0) continue;
-      uint16_t part = coordinates[d];
-      if (stride != 1) part = writer.emit(NPU_OP_MUL, NPU_I64, part, writer.integer(NPU_I64, stride));
-      offset = offset == NPU_NO_VALUE ? part : writer.emit(NPU_OP_ADD, NPU_I64, offset, part);
-    }
-    const bool none = offset == NPU_NO_VALUE;
-    if (none) return writer.integer(NPU_I64, view.shift);
-    return view.shift ? writer.emit(NPU_OP_ADD, NPU_I64, offset, writer.integer(NPU_I64, view.shift)) : offset;
-  }
-
-  const Draft& source_;
-  const std::vector<Computed> computed_;
-};
+  });
+}
 
 bool is_product(const Draft& draft) {
   return draft.command.kind == NPU_MATMUL || draft.command.kind == NPU_CONV;
@@ -123,7 +64,7 @@ bool compute_addresses(const Draft& refused, const std::vector<Computed>& comput
   if (is_product(refused)) target.operands = {refused.operands[0], refused.operands[1]};
   if (stores) target.command.kind = NPU_SCATTER;
   target.params.clear();
-  Rewriter(refused, std::move(chosen)).run(target);
+  write(refused, chosen, target);
   script.add(target);
   return true;
 }
