@@ -1,18 +1,17 @@
 // Operands that lie as the chip does not take them: copies in front of a command, and behind it.
-#include "support/legalise/draft/uses.h"
 #include "support/legalise/rules/parts.h"
+#include "support/legalise/rules/through.h"
 
 namespace npu::legalise {
 namespace {
 
-using Chosen = std::vector<bool>;  // which operands get scratch of their own
-
 // Scratch for an operand: dense, where it is broadcast as broadcast as before unless `full`.
-Operand scratch_for(const Operand& operand, const Use& use, bool full, Script& script, std::vector<int64_t>* size) {
+Operand scratch_for(const Operand& operand, int type, const Use& use, bool full, Script& script,
+                    std::vector<int64_t>* size) {
   *size = use.size;
   for (size_t d = 0; d < size->size(); ++d)
     if (operand.form.stride[d] == 0 && !full) (*size)[d] = 1;
-  Operand out = script.scratch(operand.form.dtype, *size);
+  Operand out = script.scratch(type, *size);
   for (size_t d = 0; d < size->size(); ++d)
     if (((*size)[d] == 1 && use.size[d] != 1) || static_cast<int>(d) >= use.rank) out.form.stride[d] = 0;
   return out;
@@ -25,84 +24,89 @@ bool same_elements(const Operand& a, const Operand& b) {
 
 // Two operands of one memory of which one is written must stay one: both get the same scratch, or the rule does not
 // fit.
-bool alias_problem(const Draft& draft, const std::vector<Use>& uses, const Chosen& chosen, const Script& script) {
+bool alias_problem(const Draft& draft, const std::vector<Use>& uses, const Copies& copies, const Script& script) {
   for (size_t a = 0; a < uses.size(); ++a)
     for (size_t b = 0; b < a; ++b) {
-      if (!(chosen[a] || chosen[b]) || !(uses[a].written || uses[b].written)) continue;
+      if ((copies[a] < 0 && copies[b] < 0) || !(uses[a].written || uses[b].written)) continue;
       const Operand &one = draft.operands[a], &other = draft.operands[b];
       if (!script.same_memory(one, other)) continue;
-      if (!(chosen[a] && chosen[b] && same_elements(one, other) && uses[a].size == uses[b].size)) return true;
+      if (copies[a] != copies[b] || !same_elements(one, other) || uses[a].size != uses[b].size) return true;
     }
   return false;
 }
 
-bool through_scratch(const Draft& refused, const Chosen& chosen, bool full, Script& script) {
+}  // namespace
+
+bool through_copies(const Draft& refused, const Copies& copies, bool full, Script& script) {
   const std::vector<Use> uses = uses_of(refused);
-  if (alias_problem(refused, uses, chosen, script)) return false;
+  if (alias_problem(refused, uses, copies, script)) return false;
   Draft command = refused;
   std::vector<Draft> behind;
+  const auto same = [&](size_t a, size_t b) {
+    return copies[a] == copies[b] && uses[a].size == uses[b].size &&
+           same_elements(refused.operands[a], refused.operands[b]);
+  };
   for (size_t k = 0; k < uses.size(); ++k) {
-    if (!chosen[k]) continue;
-    const Operand& operand = refused.operands[k];
+    if (copies[k] < 0) continue;
     size_t first = 0;
-    while (!(chosen[first] && uses[first].size == uses[k].size && same_elements(refused.operands[first], operand)))
-      ++first;
-    std::vector<int64_t> size;
+    while (!same(first, k)) ++first;
     if (first < k) {
       command.operands[k] = command.operands[first];
-      if (!uses[k].written || uses[first].written) continue;
-      size = uses[k].size;
-    } else {
-      command.operands[k] = scratch_for(operand, uses[k], full && !uses[k].written, script, &size);
-      bool read = false, written = false;
-      for (size_t other = k; other < uses.size(); ++other)
-        if (chosen[other] && same_elements(refused.operands[other], operand)) {
-          read |= uses[other].read || uses[other].partly;
-          written |= uses[other].written;
-        }
-      if (read) script.add(copy(size, command.operands[k], operand));
-      if (!written || !uses[k].written) continue;
+      continue;
     }
-    behind.push_back(copy(size, operand, command.operands[k]));
+    const Operand& operand = refused.operands[k];
+    bool read = false, written = false;
+    for (size_t other = k; other < uses.size(); ++other) {
+      if (!same(other, k)) continue;
+      read |= uses[other].read || uses[other].partly;
+      written |= uses[other].written;
+    }
+    std::vector<int64_t> size;
+    command.operands[k] = scratch_for(operand, copies[k], uses[k], full && !written, script, &size);
+    if (read) script.add(copy(size, command.operands[k], operand));
+    if (written) behind.push_back(copy(size, operand, command.operands[k]));
   }
   script.add(command);
   for (Draft& draft : behind) script.add(std::move(draft));
   return true;
 }
 
-// Operands that no copy can stand for: immediates, and memory whose elements the program computes.
-bool fixed(const Draft& draft, const std::vector<Use>& uses, size_t k) {
-  return draft.operands[k].immediate() || uses[k].computed || !(uses[k].read || uses[k].written);
+bool is_fixed(const Operand& operand, const Use& use) {
+  return operand.immediate() || use.computed || !(use.read || use.written);
 }
 
+namespace {
+
 template <class Wanted>
-bool choose(const Draft& refused, Chosen& chosen, Wanted wanted) {
+bool choose(const Draft& refused, Copies& copies, Wanted wanted) {
   const std::vector<Use> uses = uses_of(refused);
-  chosen.assign(uses.size(), false);
+  copies.assign(uses.size(), -1);
   bool any = false;
   for (size_t k = 0; k < uses.size(); ++k) {
-    chosen[k] = !fixed(refused, uses, k) && wanted(refused.operands[k], uses[k]);
-    any |= chosen[k];
+    const Operand& operand = refused.operands[k];
+    if (is_fixed(operand, uses[k]) || !wanted(operand, uses[k])) continue;
+    copies[k] = operand.form.dtype;
+    any = true;
   }
   return any;
 }
 
 bool dense_operands(const Draft& refused, Script& script) {
-  Chosen chosen;
+  Copies copies;
   const auto odd = [](const Operand& operand, const Use& use) { return !is_dense(operand, use.size, true); };
-  return choose(refused, chosen, odd) && through_scratch(refused, chosen, false, script);
+  return choose(refused, copies, odd) && through_copies(refused, copies, false, script);
 }
 
 bool full_operands(const Draft& refused, Script& script) {
-  Chosen chosen;
+  Copies copies;
   const auto broadcast = [](const Operand& operand, const Use& use) { return !is_dense(operand, use.size, false); };
-  return choose(refused, chosen, broadcast) && through_scratch(refused, chosen, true, script);
+  return choose(refused, copies, broadcast) && through_copies(refused, copies, true, script);
 }
 
 bool aligned_operands(const Draft& refused, Script& script) {
-  Chosen chosen;
+  Copies copies;
   const auto skewed = [&](const Operand& operand, const Use&) { return script.skew(operand) != 0; };
-  return choose(refused, chosen, skewed) && through_scratch(refused, chosen, false, script);
+  return choose(refused, copies, skewed) && through_copies(refused, copies, false, script);
 }
 
 // An immediate becomes memory of one element, which is walked with strides of 0.
