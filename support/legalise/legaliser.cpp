@@ -120,6 +120,15 @@ npu_status Legaliser::supports(const npu_command& command) {
   return decide(command, draft, signature(draft, aliases_of(command)))->recipe ? NPU_OK : NPU_UNSUPPORTED;
 }
 
+namespace {
+
+// Of no bytes, too, there is an address; and the word in which scratch ends belongs to it.
+uint64_t whole_words(uint64_t bytes) {
+  return std::max<uint64_t>((bytes + 7) & ~uint64_t{7}, 8);
+}
+
+}  // namespace
+
 // A run's scratch: each piece is there from its first step to its last, whatever happens in between.
 class Legaliser::Scratch {
  public:
@@ -134,7 +143,7 @@ class Legaliser::Scratch {
     addr_.resize(recipe.scratch.size(), 0);
     for (size_t k = 0; k < addr_.size(); ++k) {
       if (recipe.life[k].first != step || addr_[k]) continue;
-      const npu_status status = memory_.take(stream_, std::max<uint64_t>(recipe.scratch[k], 1), &addr_[k]);
+      const npu_status status = memory_.take(stream_, whole_words(recipe.scratch[k]), &addr_[k]);
       if (status != NPU_OK) return status;
     }
     return NPU_OK;

@@ -167,7 +167,8 @@ constexpr Rule kRules[] = {
      .price = Price::kCalls,
      .kinds = for_kind(NPU_MAP) | for_kind(NPU_COPY),
      .repeats = false,
-     .make = memory_order},
+     .make = memory_order,
+     .placement = true},
     {.name = "copy as a program",
      .why = "a load and a store, converting as COPY does; of one type, of its bits",
      .price = Price::kCalls,
@@ -179,13 +180,15 @@ constexpr Rule kRules[] = {
      .price = Price::kPass,
      .kinds = kPrograms,
      .repeats = false,
-     .make = strides_by_index},
+     .make = strides_by_index,
+     .placement = true},
     {.name = "alignment in the program",
      .why = "load_at and store_at begin at the aligned address below and add what is missing",
      .price = Price::kPass,
      .kinds = kPrograms,
      .repeats = false,
-     .make = aligned_by_index},
+     .make = aligned_by_index,
+     .placement = true},
 };
 
 }  // namespace

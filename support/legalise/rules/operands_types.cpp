@@ -203,12 +203,17 @@ int wider(int type) {
   return type == compute && type != NPU_BOOL ? -1 : compute == NPU_BOOL ? NPU_I32 : compute;
 }
 
+// The widest type that keeps a type's values, for who takes few.
+int widest(int type) {
+  const int compute = compute_dtype(type);
+  return compute == NPU_BOOL || compute == NPU_I32 ? int{NPU_I64} : wider(type);
+}
+
 // A table of known length that is scattered to. False: other operands lie in it.
-bool widen_table(const Draft& refused, size_t k, Draft& command, Script& script, std::vector<Draft>& behind) {
+bool widen_table(const Draft& refused, size_t k, int type, Draft& command, Script& script, std::vector<Draft>& behind) {
   const Operand& table = refused.operands[k];
   for (size_t other = 0; other < refused.operands.size(); ++other)
     if (other != k && script.same_memory(table, refused.operands[other])) return false;
-  const int type = wider(table.form.dtype);
   const std::vector<int64_t> size = {table.form.limit};
   Operand memory = table, held = script.scratch(type, size);
   set_strides(memory.form, {1});
@@ -232,18 +237,19 @@ bool fits_table(const Draft& refused, const npu_instr& store) {
   return load && refused.operands[value.imm].form.dtype == type;
 }
 
-bool wide_tables(const Draft& refused, Script& script) {
+bool tables_as(const Draft& refused, Script& script, int (*wide)(int)) {
   Draft command = refused;
   std::vector<Draft> behind;
   for (const npu_instr& in : refused.program->instrs) {
     if (in.op != NPU_OP_STORE_AT) continue;
     const Operand& table = refused.operands[in.imm];
-    if (wider(table.form.dtype) < 0) continue;
+    const int type = wide(table.form.dtype);
+    if (type < 0) continue;
     const bool known = table.form.limit > 0 && is_dense(table, refused.size(), true);
     for (const int64_t stride : table.form.stride)
       if (stride) return false;
     if (!known || !fits_table(refused, in)) return false;
-    if (command.operands[in.imm].place == table.place && !widen_table(refused, in.imm, command, script, behind))
+    if (command.operands[in.imm].place == table.place && !widen_table(refused, in.imm, type, command, script, behind))
       return false;
   }
   if (behind.empty()) return false;
@@ -252,15 +258,23 @@ bool wide_tables(const Draft& refused, Script& script) {
   return true;
 }
 
+bool wide_tables(const Draft& refused, Script& script) {
+  return tables_as(refused, script, wider);
+}
+bool widest_tables(const Draft& refused, Script& script) {
+  return tables_as(refused, script, widest);
+}
+
 // Operands that the command reads and writes itself, not its program.
-bool wide_operands(const Draft& refused, Script& script) {
+template <class Wide>
+bool operands_as(const Draft& refused, Script& script, Wide wide) {
   const std::vector<Use> uses = uses_of(refused);
   Copies copies(uses.size(), -1);
   bool any = false;
   Draft source = refused;
   const size_t own = refused.command.kind == NPU_SORT ? 4 : refused.program ? 2 : 3;
   for (size_t k = 0; k < uses.size() && k < own; ++k) {
-    const int type = wider(refused.operands[k].form.dtype);
+    const int type = wide(refused.operands[k].form.dtype);
     if (type < 0) continue;
     any = true;
     if (!refused.operands[k].immediate())
@@ -271,6 +285,54 @@ bool wide_operands(const Draft& refused, Script& script) {
       return false;
   }
   return any && through_copies(source, copies, false, script);
+}
+
+bool wide_operands(const Draft& refused, Script& script) {
+  return operands_as(refused, script, wider);
+}
+bool widest_operands(const Draft& refused, Script& script) {
+  return operands_as(refused, script, widest);
+}
+bool accumulated_operands(const Draft& refused, Script& script) {
+  const npu_command& command = refused.command;
+  const int acc = command.kind == NPU_MATMUL ? command.u.matmul.acc_dtype : command.u.conv.acc_dtype;
+  return operands_as(refused, script, [&](int type) { return type == acc ? -1 : acc; });
+}
+
+// SORT moves numbers of keys; the payload is picked by them.
+bool payload_by_number(const Draft& refused, Script& script) {
+  const int64_t keys = refused.command.size[refused.command.rank - 1];
+  if (keys >= int64_t{1} << 31) return false;
+  const Operand &payload = refused.operands[1], &result = refused.operands[3];
+  if (payload.immediate() && result.form.dtype == NPU_I32) return false;
+  // The payload is read once the keys are written, and perhaps in another order.
+  if (script.same_memory(payload, refused.operands[2]) || script.same_memory(payload, result)) return false;
+  std::vector<int64_t> size = refused.size();
+  size.back() = refused.command.u.sort.count;
+  const Operand numbers = script.scratch(NPU_I32, size);
+  Draft sort = refused;
+  sort.operands[1] = Operand{};
+  sort.operands[1].form.dtype = NPU_I32;
+  sort.operands[1].form.flags = NPU_OPERAND_IMMEDIATE;
+  sort.operands[1].place.kind = Place::kLiteral;
+  sort.operands[3] = numbers;
+  script.add(sort);
+  Draft map(NPU_MAP, size);
+  const Draft nothing;
+  Writer writer(nothing, map);
+  uint16_t value = writer.load(numbers, NPU_I64);
+  if (!payload.immediate()) {
+    Operand row = payload;
+    row.form.stride[refused.command.rank - 1] = 0;
+    row.form.limit = 0;
+    const int64_t stride = payload.form.stride[refused.command.rank - 1];
+    const uint16_t offset = writer.emit(NPU_OP_MUL, NPU_I64, value, writer.integer(NPU_I64, stride));
+    value = writer.load_at(row, compute_dtype(payload.form.dtype), offset);
+  }
+  writer.store(result, value);
+  writer.finish("payload");
+  script.add(map);
+  return true;
 }
 
 constexpr uint32_t kPrograms = kAnyKind & ~for_kind(NPU_COPY) & ~for_kind(NPU_SORT);
@@ -290,19 +352,43 @@ constexpr Rule words(const char* name, bool (*make)(const Draft&, Script&), Pric
 }
 
 constexpr Rule kRules[] = {
-    words("unsigned and 16-bit floats by integers", as_words<kIntegers | kFloats | kBool>, Price::kCalls),
+    words("unsigned and 16-bit floats by integers", as_words<kIntegers | kFloats | kBool>, Price::kPass),
     {.name = "wide tables",
      .why = "a type that has all values of a narrower one adds and compares as it does; what it narrows to is the same",
      .price = Price::kPass,
      .kinds = for_kind(NPU_SCATTER),
      .repeats = false,
      .make = wide_tables},
+    {.name = "widest tables",
+     .why = "i64 has the values of every narrower integer",
+     .price = Price::kPass,
+     .kinds = for_kind(NPU_SCATTER),
+     .repeats = false,
+     .make = widest_tables},
     {.name = "wide operands",
      .why = "products and SORT convert to and from the type that has all values; a COPY does the same",
      .price = Price::kPass,
      .kinds = kProducts | for_kind(NPU_SORT),
      .repeats = false,
      .make = wide_operands},
+    {.name = "operands of the sum's type",
+     .why = "a product converts its operands to the type in which it adds, and its result from that",
+     .price = Price::kPass,
+     .kinds = kProducts,
+     .repeats = false,
+     .make = accumulated_operands},
+    {.name = "widest operands",
+     .why = "i64 has the values of every narrower integer; what a product or SORT converts to is the same",
+     .price = Price::kPass,
+     .kinds = kProducts | for_kind(NPU_SORT),
+     .repeats = false,
+     .make = widest_operands},
+    {.name = "payload by number",
+     .why = "a key's number says which payload was beside it",
+     .price = Price::kPass,
+     .kinds = for_kind(NPU_SORT),
+     .repeats = false,
+     .make = payload_by_number},
     words("no 64 bits: by halves",
           as_words<types(NPU_BOOL, NPU_U8, NPU_I8, NPU_I16, NPU_I32, NPU_F16, NPU_BF16, NPU_F32)>, Price::kPass),
     words("no 16 bits: by words", as_words<types(NPU_U8, NPU_I8, NPU_I32, NPU_I64) | kFloats | kBool>, Price::kPasses),

@@ -49,6 +49,8 @@ struct Rule {
   // False: it does not fit, and has written nothing that counts. It looks at the draft, never at the driver: whether
   // the driver takes what it makes is found out by those who ask.
   bool (*make)(const Draft& refused, Script& script);
+  // It changes only what `supports` does not see (strides, addresses), so that it helps where submit has refused.
+  bool placement = false;
 };
 
 constexpr uint32_t for_kind(npu_command_kind kind) {

@@ -58,7 +58,8 @@ uint16_t Words::to_value(Writer& writer, uint16_t bits, int to) const {
   uint16_t value = convert(writer, bits, compute_dtype(integer));
   // Above the element's bits are those of its neighbours.
   if (type == integer && per_word > 1)
-    value = writer.emit(NPU_OP_CAST, compute_dtype(type), value, NPU_NO_VALUE, NPU_NO_VALUE, static_cast<uint32_t>(type));
+    value =
+        writer.emit(NPU_OP_CAST, compute_dtype(type), value, NPU_NO_VALUE, NPU_NO_VALUE, static_cast<uint32_t>(type));
   return convert(writer, reinterpret(writer, value, integer, type), to);
 }
 
@@ -81,7 +82,7 @@ Operand Words::view(const Operand& operand, int part) const {
   Operand out = part ? operand.moved_bytes(part * dtype_size(word)) : operand;
   out.form.dtype = static_cast<uint8_t>(word);
   for (int64_t& stride : out.form.stride) stride *= per_element;
-  out.form.limit *= per_element;
+  if (out.form.limit) out.form.limit = out.form.limit * per_element - part;
   return out;
 }
 
