@@ -28,7 +28,7 @@ class Search {
       return true;
     }
     if (recipe.steps.size() >= kMostSteps || (questions_ += answer != Answer::kTaken) > kMostQuestions) return false;
-    if (is_dead(draft)) return false;
+    if ((draft.program && draft.program->instrs.size() > kLongest) || is_dead(draft)) return false;
     const bool placed = answer == Answer::kRefusedAtSubmit;
     if ((placed && follow_any(draft, path, true)) || follow_any(draft, path, false)) return true;
     dead_[form(draft)].push_back(draft.tried);
@@ -43,6 +43,7 @@ class Search {
   // A chip that has nearly nothing has many dead ends; each costs some ten microseconds, once per signature and depth.
   static constexpr int kMostQuestions = 700;  // drafts that were refused
   static constexpr size_t kMostSteps = 1 << 14;
+  static constexpr size_t kLongest = 4 * NPU_MAX_INSTRS;  // instructions of a program that is still to be cut
 
   enum class Answer : uint8_t { kTaken, kRefused, kRefusedAtSubmit };
 

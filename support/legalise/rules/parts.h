@@ -8,6 +8,7 @@ extern const std::span<const Rule> product_rules;
 extern const std::span<const Rule> dense_rules;
 extern const std::span<const Rule> index_rules;
 extern const std::span<const Rule> rank_rules;
+extern const std::span<const Rule> identity_rules;
 extern const std::span<const Rule> type_rules;
 extern const std::span<const Rule> cut_rules;
 extern const std::span<const Rule> front_rules;

@@ -12,8 +12,8 @@ std::span<const Rule> rules() {
     std::vector<Rule> all;
     // Of one price, those come first that help where submit refuses what `supports` takes: then any change looks like
     // help.
-    for (const std::span<const Rule>& part :
-         {rank_rules, index_rules, dense_rules, product_rules, function_rules, front_rules, cut_rules, type_rules})
+    for (const std::span<const Rule>& part : {rank_rules, index_rules, dense_rules, product_rules, function_rules,
+                                              identity_rules, front_rules, cut_rules, type_rules})
       all.insert(all.end(), part.begin(), part.end());
     std::stable_sort(all.begin(), all.end(), [](const Rule& a, const Rule& b) { return a.price < b.price; });
     if (all.size() > 64) throw std::logic_error("expected at most 64 rules, got " + std::to_string(all.size()));
