@@ -40,6 +40,8 @@ inline const RefusedProgram* refused_program(const npu_program* handle) {
 }
 
 // What was decided for a signature: commands that the driver takes.
+struct Ask;
+struct Plan;
 struct Step {
   Draft draft;
   npu_program* program = nullptr;
@@ -88,11 +90,16 @@ class Legaliser {
 
  private:
   struct Known;
-  class Planner;
+  class Scratch;
+  struct Run;
   std::shared_ptr<const Program> program_of(const npu_command& command) const;
   // Null: there is no way.
   std::shared_ptr<Known> decide(const npu_command& command, const Draft& draft, const std::string& key);
-  npu_status run(npu_stream* stream, const npu_command& command, const Recipe& recipe, size_t* refused);
+  std::shared_ptr<Known> find(const Draft& draft, const std::string& key) const;
+  std::shared_ptr<Known> keep(const Draft& draft, const std::string& key, Plan plan);
+  void tell(const Known& known) const;
+  Ask ask(bool* by_address);
+  void refuse(const Draft& draft);
   npu_program* make_program(const Program& program);
 
   const npu_driver& driver_;
@@ -102,7 +109,8 @@ class Legaliser {
   Tell tell_;
   mutable std::mutex mutex_;
   std::unordered_map<std::string, std::shared_ptr<Known>> known_;
-  std::set<std::string> refused_;                 // drafts that supports() takes and submit() does not, by their key
+  std::set<std::string> refused_;        // drafts that supports() takes and submit() does not, by key and skews
+  std::set<std::string> refused_forms_;  // their keys
   std::map<std::string, npu_program*> programs_;  // by content; null: the driver refuses it
 };
 

@@ -214,6 +214,12 @@ npu_status device_properties(npu_device* device, npu_properties* out) {
   return status;
 }
 
+// A chip without bytes has whole words: the one in which an allocation ends belongs to it.
+npu_status memory_alloc(npu_device* device, uint64_t size, npu_addr* out) {
+  const uint64_t word = limits_of(device).types.empty() || size > UINT64_MAX - 8 ? 1 : 8;
+  return g_inner->memory_alloc(device, size + (word - size % word) % word, out);
+}
+
 npu_status stream_create(npu_device* device, int32_t priority, npu_stream** out) {
   const npu_status status = g_inner->stream_create(device, priority, out);
   std::lock_guard lock(g_state.mutex);
@@ -280,6 +286,7 @@ extern "C" NPU_EXPORT const npu_driver* npu_driver_get(void) {
     out.open = open;
     out.device_open = device_open;
     out.device_properties = device_properties;
+    out.memory_alloc = memory_alloc;
     out.stream_create = stream_create;
     out.program_create = program_create;
     out.program_destroy = program_destroy;

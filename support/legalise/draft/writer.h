@@ -7,6 +7,7 @@
 //   writer.sink(store);                                // the store, and all that its value needs
 //   writer.finish("epilogue");
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,13 @@ class Writer {
   void segment(npu_segment kind);
   // The source's value `id`, with all that it needs. Folds, scans and `acc` must have been provided.
   uint16_t value(uint16_t id);
-  // The source's instruction `id` that defines no value: a store, or a store_at.
+  // The source's instruction `id` that defines no value: a store, or a store_at. It and what it needs are written at
+  // the end of the segment, with other sinks in the order of the source, because a program in place loads before it
+  // stores.
   void sink(uint16_t id);
+
+  // The source's instruction `id` as it stands, here and now; its value is provided.
+  void keep(uint16_t id);
 
   // New instructions.
   uint16_t emit(npu_op op, int dtype, uint16_t a = NPU_NO_VALUE, uint16_t b = NPU_NO_VALUE, uint16_t c = NPU_NO_VALUE,
@@ -54,13 +60,21 @@ class Writer {
   uint16_t add(npu_instr instr);
   uint32_t constant(uint64_t bits);
   npu_instr moved(npu_instr instr);  // a source instruction, renumbered
+  void need(uint16_t id);            // marks what is to be copied for it
+  void flush();                      // writes the sinks
 
   const Draft& source_;
   Draft& target_;
   Program program_;
   std::vector<uint16_t> values_;  // of the source's values: theirs here
   std::vector<bool> lasting_;     // those that were provided
+  std::vector<bool> needed_;      // by sinks that are not written yet
   std::vector<int> dimensions_;
 };
+
+// Copies the whole program of `source`, but for the instructions that `replace` writes in another way: then it says
+// true, and has provided the value if there is one. `target` has its kind and sizes.
+using Replace = std::function<bool(Writer& writer, uint16_t id, const npu_instr& in)>;
+void rewrite(const Draft& source, Draft& target, const Replace& replace);
 
 }  // namespace npu::legalise

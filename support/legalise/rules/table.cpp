@@ -10,7 +10,11 @@ namespace npu::legalise {
 std::span<const Rule> rules() {
   static const std::vector<Rule> table = [] {
     std::vector<Rule> all;
-    for (const std::span<const Rule>& part : {product_rules}) all.insert(all.end(), part.begin(), part.end());
+    // Of one price, those come first that help where submit refuses what `supports` takes: then any change looks like
+    // help.
+    for (const std::span<const Rule>& part : {rank_rules, index_rules, dense_rules, product_rules, function_rules,
+                                              identity_rules, front_rules, cut_rules, type_rules})
+      all.insert(all.end(), part.begin(), part.end());
     std::stable_sort(all.begin(), all.end(), [](const Rule& a, const Rule& b) { return a.price < b.price; });
     if (all.size() > 64) throw std::logic_error("expected at most 64 rules, got " + std::to_string(all.size()));
     return all;
