@@ -1,10 +1,17 @@
 // MATMUL and CONV from less than they are.
+#include <algorithm>
+
 #include "support/legalise/draft/writer.h"
+#include "support/legalise/rules/contraction.h"
 #include "support/legalise/rules/parts.h"
+#include "support/program/operand_shape.h"
 
 namespace npu::legalise {
 namespace {
 
+uint8_t& acc_dtype(npu_command& command) {
+  return command.kind == NPU_MATMUL ? command.u.matmul.acc_dtype : command.u.conv.acc_dtype;
+}
 int acc_dtype(const npu_command& command) {
   return command.kind == NPU_MATMUL ? command.u.matmul.acc_dtype : command.u.conv.acc_dtype;
 }
@@ -24,6 +31,8 @@ bool product_then_program(const Draft& refused, Script& script) {
   const auto& instrs = refused.program->instrs;
   for (uint16_t id = 0; id < instrs.size(); ++id) {
     if (instrs[id].op == NPU_OP_ACC) writer.provide(id, writer.load(sums, type));
+    // In its place: a store behind it may be to the same element.
+    if (instrs[id].op == NPU_OP_LOAD || instrs[id].op == NPU_OP_LOAD_AT) writer.value(id);
     if (instrs[id].op == NPU_OP_STORE) writer.sink(id);
   }
   writer.finish(refused.program->name);
@@ -31,13 +40,141 @@ bool product_then_program(const Draft& refused, Script& script) {
   return true;
 }
 
+uint8_t& flags(npu_command& command) {
+  return command.kind == NPU_MATMUL ? command.u.matmul.flags : command.u.conv.flags;
+}
+
+bool in_full_precision(const Draft& refused, Script& script) {
+  Draft full = refused;
+  if (!(flags(full.command) & NPU_MATMUL_REDUCED)) return false;
+  flags(full.command) &= static_cast<uint8_t>(~NPU_MATMUL_REDUCED);
+  script.add(full);
+  return true;
+}
+
+bool with_narrow_sums(const Draft& refused, Script& script) {
+  if (refused.program || acc_dtype(refused.command) != NPU_I64) return false;
+  const int result = refused.operands[2].form.dtype;
+  if (result == NPU_BOOL || result >= NPU_F16 || dtype_size(result) > 4) return false;
+  Draft narrow = refused;
+  acc_dtype(narrow.command) = NPU_I32;
+  script.add(narrow);
+  return true;
+}
+
+bool product_then_conversion(const Draft& refused, Script& script) {
+  const int type = acc_dtype(refused.command);
+  if (refused.program || refused.operands[2].form.dtype == type) return false;
+  Draft product = refused;
+  product.operands[2] = script.scratch(type, refused.size());
+  script.add(product);
+  script.add(copy(refused.size(), refused.operands[2], product.operands[2]));
+  return true;
+}
+
+// Of every input that is not of the sums' type already.
+bool of_converted(const Draft& refused, Script& script) {
+  const int type = acc_dtype(refused.command);
+  Draft product = refused;
+  npu_command form = refused.command;
+  bool any = false;
+  for (uint32_t k = 0; k < 2; ++k) {
+    const Operand& from = refused.operands[k];
+    if (from.form.dtype == type) continue;
+    any = true;
+    std::vector<int64_t> shape(NPU_MAX_RANK);
+    operand_shape(form, k, shape.data());
+    shape.resize(refused.command.rank);
+    for (size_t d = 0; d < shape.size(); ++d)
+      if (from.form.stride[d] == 0) shape[d] = std::min<int64_t>(shape[d], 1);  // one, which is walked again
+    product.operands[k] = script.scratch(type, shape);
+    for (size_t d = 0; d < shape.size(); ++d)
+      if (from.form.stride[d] == 0) product.operands[k].form.stride[d] = 0;
+    script.add(copy(shape, product.operands[k], from));
+  }
+  script.add(product);
+  return any;
+}
+
+template <int MostRank, int MostBatch>
+bool as_products(const Draft& refused, Script& script) {
+  if (refused.program) return false;
+  return add_products(contraction_of(refused), script, {MostRank, MostBatch});
+}
+
+bool as_reduce(const Draft& refused, Script& script) {
+  return !refused.program && add_reduce(contraction_of(refused), script);
+}
+
+template <int Terms>
+bool as_maps(const Draft& refused, Script& script) {
+  return !refused.program && add_maps(contraction_of(refused), script, Terms);
+}
+
+constexpr uint32_t kMatmul = for_kind(NPU_MATMUL);
+
 constexpr Rule kRules[] = {
+    {.name = "product in full precision",
+     .why = "a command that allows rounded inputs does not ask for them",
+     .price = Price::kCalls,
+     .kinds = kProducts,
+     .repeats = false,
+     .make = in_full_precision},
+    {.name = "product with narrow sums",
+     .why = "integers wrap: the low bits of a sum are those of the low bits",
+     .price = Price::kCalls,
+     .kinds = kProducts,
+     .repeats = false,
+     .make = with_narrow_sums},
     {.name = "product, then its program",
      .why = "an epilogue runs on finished sums: they lie in scratch, in the type in which they were made",
      .price = Price::kPass,
      .kinds = kProducts,
      .repeats = false,
      .make = product_then_program},
+    {.name = "product, then its conversion",
+     .why = "a sum is complete before it is stored: it lies in scratch, in the type in which it was made",
+     .price = Price::kPass,
+     .kinds = kProducts,
+     .repeats = false,
+     .make = product_then_conversion},
+    {.name = "product of converted inputs",
+     .why = "elements are converted to the type of the sums before they are multiplied: here by COPY",
+     .price = Price::kPass,
+     .kinds = kProducts,
+     .repeats = false,
+     .make = of_converted},
+    {.name = "product of at most three dimensions",
+     .why = "batch dimensions are walked as one, or as rows or columns, where strides or a COPY allow it; others are a "
+            "command for each element",
+     .price = Price::kPass,
+     .kinds = kMatmul,
+     .repeats = false,
+     .make = as_products<4, 1>},
+    {.name = "product of two dimensions",
+     .why = "a batch is a command for each of its elements",
+     .price = Price::kPasses,
+     .kinds = kMatmul,
+     .repeats = false,
+     .make = as_products<2, 0>},
+    {.name = "product, as REDUCE",
+     .why = "it is a sum of products",
+     .price = Price::kLast,
+     .kinds = kMatmul,
+     .repeats = false,
+     .make = as_reduce},
+    {.name = "product, as sums in MAPs",
+     .why = "a term of the sum is a pair of operands that begin elsewhere",
+     .price = Price::kLast,
+     .kinds = kMatmul,
+     .repeats = false,
+     .make = as_maps<24>},
+    {.name = "product, as sums in smaller MAPs",
+     .why = "a term of the sum is a pair of operands that begin elsewhere: here three at a time",
+     .price = Price::kLast,
+     .kinds = kMatmul,
+     .repeats = false,
+     .make = as_maps<3>},
 };
 
 }  // namespace

@@ -1,0 +1,110 @@
+// CONV from less: products of windows, or sums.
+#include <algorithm>
+
+#include "support/legalise/rules/conv_parts.h"
+#include "support/legalise/rules/parts.h"
+
+namespace npu::legalise {
+namespace {
+
+// Every part of a convolution whose program other rules have cut off.
+template <class Add>
+bool each_part(const Draft& conv, Script& script, const Add& add) {
+  if (conv.program) return false;
+  const std::vector<Contraction> parts = conv_parts(conv);
+  if (parts.empty() && conv.points() == 0) {  // a rule makes something, and be it a COPY of nothing
+    Contraction nothing;
+    nothing.result = conv.operands[2];
+    nothing.kept = {{0}};
+    return add_zeros(nothing, script, 1);
+  }
+  return !parts.empty() && std::all_of(parts.begin(), parts.end(), [&](const Contraction& part) {
+    return points(part.kept) == 0 || points(part.summed) ? add(part) : add_zeros(part, script, NPU_MAX_RANK);
+  });
+}
+
+template <int MostRank, int MostBatch>
+bool as_products(const Draft& refused, Script& script) {
+  return each_part(refused, script,
+                   [&](const Contraction& part) { return add_products(part, script, {MostRank, MostBatch}); });
+}
+
+bool as_reduce(const Draft& refused, Script& script) {
+  return each_part(refused, script, [&](const Contraction& part) { return add_reduce(part, script); });
+}
+
+template <int Terms>
+bool as_maps(const Draft& refused, Script& script) {
+  return each_part(refused, script, [&](const Contraction& part) { return add_maps(part, script, Terms); });
+}
+
+// Depthwise and nearly so: a product of such a group would have a row or two.
+bool has_narrow_groups(const npu_conv& conv) {
+  constexpr int64_t kNarrow = 2;  // channels
+  return conv.groups > 1 && conv.in_channels <= kNarrow * conv.groups && conv.out_channels <= kNarrow * conv.groups;
+}
+
+bool narrow_as_maps(const Draft& refused, Script& script) {
+  const npu_conv& conv = refused.command.u.conv;
+  return has_narrow_groups(conv) && conv.mode != NPU_CONV_GRAD_WEIGHT && as_maps<24>(refused, script);
+}
+
+bool narrow_as_reduce(const Draft& refused, Script& script) {
+  const npu_conv& conv = refused.command.u.conv;
+  return has_narrow_groups(conv) && conv.mode == NPU_CONV_GRAD_WEIGHT && as_reduce(refused, script);
+}
+
+constexpr uint32_t kConv = for_kind(NPU_CONV);
+
+constexpr Rule kRules[] = {
+    {.name = "convolution of narrow groups, as sums in a MAP",
+     .why = "a group of a channel or two has one or two rows of a product, and few products per result",
+     .price = Price::kPass,
+     .kinds = kConv,
+     .repeats = false,
+     .make = narrow_as_maps},
+    {.name = "gradient of narrow groups' weight, as REDUCE",
+     .why = "a group of a channel or two has one or two rows of a product",
+     .price = Price::kPass,
+     .kinds = kConv,
+     .repeats = false,
+     .make = narrow_as_reduce},
+    {.name = "convolution, as products of windows",
+     .why =
+         "what a kernel meets, laid out beside each other, is the row of a matrix. Results at the padding have fewer "
+         "kernel positions and are products of their own",
+     .price = Price::kPass,
+     .kinds = kConv,
+     .repeats = false,
+     .make = as_products<NPU_MAX_RANK, NPU_MAX_RANK - 2>},
+    {.name = "convolution, as products of windows with few dimensions",
+     .why = "the same, with a command for each element of what is one dimension too many",
+     .price = Price::kPasses,
+     .kinds = kConv,
+     .repeats = false,
+     .make = as_products<4, 1>},
+    {.name = "convolution, as REDUCE",
+     .why = "strides walk the windows where they lie: nothing is laid out",
+     .price = Price::kPasses,
+     .kinds = kConv,
+     .repeats = false,
+     .make = as_reduce},
+    {.name = "convolution, as sums in MAPs",
+     .why = "a kernel position is an operand that begins elsewhere",
+     .price = Price::kPasses,
+     .kinds = kConv,
+     .repeats = false,
+     .make = as_maps<24>},
+    {.name = "convolution, as sums in smaller MAPs",
+     .why = "a kernel position is an operand that begins elsewhere: here of three at a time",
+     .price = Price::kLast,
+     .kinds = kConv,
+     .repeats = false,
+     .make = as_maps<3>},
+};
+
+}  // namespace
+
+const std::span<const Rule> conv_rules = kRules;
+
+}  // namespace npu::legalise
