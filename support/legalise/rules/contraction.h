@@ -46,6 +46,8 @@ struct Dimensions {
   int most_batch = NPU_MAX_RANK - 2;
 };
 bool add_products(Contraction c, Script& script, Dimensions dimensions);
+// Lays `a` out anew, with the summed axes in their order, the first outermost: one command.
+bool lay_out_a(Contraction& c, Script& script, int most_rank);
 // One REDUCE.
 bool add_reduce(Contraction c, Script& script);
 // MAPs that add at most `terms` products each to a sum that lies in scratch.

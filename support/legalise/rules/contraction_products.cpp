@@ -39,22 +39,29 @@ enum Which { kA, kB, kResult };
 constexpr AxisStride kStride[] = {&Axis::a, &Axis::b, &Axis::result};
 constexpr Operand Contraction::* kOperand[] = {&Contraction::a, &Contraction::b, &Contraction::result};
 
-// The axes that an operand has, in the order in which it is laid out: batch, then m before k, k before n, m before n.
+// How well an axis serves as the innermost: long, of neighbours.
+double run_length(const std::vector<Axis*>& axes, Which which) {
+  constexpr int64_t kFar = 16;  // elements: farther apart is not worse
+  if (axes.empty()) return 0;
+  const int64_t stride = std::clamp<int64_t>(std::abs(axes.back()->*kStride[which]), 1, kFar);
+  return static_cast<double>(axes.back()->size) / static_cast<double>(stride);
+}
+
+// The axes that an operand has, in the order in which it is laid out: batch, then m and k, k and n, or m and n. Of B it
+// is n and k where that is the better order to read it in.
 std::vector<Axis*> axes_of(Contraction& c, Which which) {
-  std::vector<Axis*> batch, own, summed;
+  std::vector<Axis*> axes, own, summed;
   for (Axis& axis : c.kept) {
     const bool shared = axis.a != 0 && axis.b != 0;
-    if (shared || which == kResult || axis.*kStride[which] != 0) (shared ? batch : own).push_back(&axis);
+    if (shared || which == kResult || axis.*kStride[which] != 0) (shared ? axes : own).push_back(&axis);
   }
   // Of the result: m, then n.
   std::stable_partition(own.begin(), own.end(), [](const Axis* axis) { return axis->b == 0; });
   if (which != kResult)
     for (Axis& axis : c.summed) summed.push_back(&axis);
-  std::vector<Axis*> axes = std::move(batch);
-  const auto append = [&](const std::vector<Axis*>& more) { axes.insert(axes.end(), more.begin(), more.end()); };
-  if (which == kB) append(summed);
-  append(own);
-  if (which == kA) append(summed);
+  if (which == kB && run_length(own, kB) >= run_length(summed, kB)) std::swap(own, summed);
+  axes.insert(axes.end(), own.begin(), own.end());
+  axes.insert(axes.end(), summed.begin(), summed.end());
   return axes;
 }
 
@@ -155,8 +162,14 @@ bool add_matmuls(const Contraction& c, Roles roles, Script& script, int most_bat
   return script.drafts.size() <= kMostCommands;
 }
 
-// Scratch for a dense operand is at most so many bytes, if there is a kept axis to cut; or as many as the operand has.
+// Scratch for a dense operand is at most so many bytes, or as many as lie between the operand's first element and its
+// last, as long as there is a kept axis to cut.
 constexpr int64_t kMostScratch = int64_t{16} << 20;
+int64_t most_scratch(Contraction& c, Which which) {
+  int64_t reach = 1;
+  for (const Axis* axis : axes_of(c, which)) reach += (axis->size - 1) * std::abs(axis->*kStride[which]);
+  return std::max(kMostScratch, reach * dtype_size((c.*kOperand[which]).form.dtype));
+}
 
 // A kept axis to cut and how long its parts are, where dense operands would be too large.
 struct Cut {
@@ -166,58 +179,71 @@ struct Cut {
 std::optional<Cut> cut_of(Contraction& c, unsigned dense) {
   for (const Which which : {kB, kA, kResult}) {
     const int64_t bytes = elements(c, which) * dtype_size((c.*kOperand[which]).form.dtype);
-    if (!(dense >> which & 1) || bytes <= kMostScratch) continue;
+    const int64_t most = most_scratch(c, which);
+    if (!(dense >> which & 1) || bytes <= most) continue;
     for (size_t axis = 0; axis < c.kept.size(); ++axis) {
       const int64_t size = c.kept[axis].size;
       if (size == 1 || (which != kResult && c.kept[axis].*kStride[which] == 0)) continue;
-      return Cut{axis, std::max<int64_t>(size * kMostScratch / bytes, 1)};
+      return Cut{axis, std::max<int64_t>(size * most / bytes, 1)};
     }
   }
   return std::nullopt;
 }
 
-void make_dense(Contraction& c, Which which, std::vector<Axis>& moves, Operand& was, Script& script) {
-  was = c.*kOperand[which];
-  moves = lay_out(c, which);
+// An operand that lies in scratch now, and how it is copied.
+struct Laid {
+  Operand was;
+  std::vector<Axis> moves;
+};
+Laid lay_in_scratch(Contraction& c, Which which, Script& script) {
+  Laid laid = {c.*kOperand[which], lay_out(c, which)};
   std::vector<int64_t> size;
-  for (const Axis& axis : moves) size.push_back(axis.size);
-  c.*kOperand[which] = script.scratch(was.form.dtype, size);
+  for (const Axis& axis : laid.moves) size.push_back(axis.size);
+  c.*kOperand[which] = script.scratch(laid.was.form.dtype, size);
+  return laid;
+}
+
+bool copy_to_scratch(Contraction& c, Which which, Script& script, int most_rank) {
+  const Laid laid = lay_in_scratch(c, which, script);
+  return add_copies(laid.moves, c.*kOperand[which], laid.was, script, most_rank);
+}
+
+bool add_with_dense(Contraction c, unsigned dense, Script& script, const Dimensions& dimensions);
+
+bool add_cut(Contraction c, const Cut& cut, unsigned dense, Script& script, const Dimensions& dimensions) {
+  // What no cut changes is laid out once.
+  for (const Which which : {kA, kB})
+    if (dense >> which & 1 && c.kept[cut.axis].*kStride[which] == 0) {
+      dense &= ~(1u << which);
+      if (!copy_to_scratch(c, which, script, dimensions.most_rank)) return false;
+    }
+  const int64_t size = c.kept[cut.axis].size;
+  for (int64_t from = 0; from < size; from += cut.length) {
+    const int64_t length = std::min(cut.length, size - from);
+    if (!add_with_dense(part(c, &Contraction::kept, cut.axis, from, length), dense, script, dimensions)) return false;
+  }
+  return true;
 }
 
 bool add_with_dense(Contraction c, unsigned dense, Script& script, const Dimensions& dimensions) {
-  const int rank = dimensions.most_rank;
-  std::vector<Axis> moves;
-  Operand was;
-  const auto fill = [&](Which which) {
-    dense &= ~(1u << which);
-    make_dense(c, which, moves, was, script);
-    return add_copies(moves, c.*kOperand[which], was, script, rank);
-  };
-  if (const auto cut = cut_of(c, dense)) {
-    // What no cut changes is laid out once.
-    for (const Which which : {kA, kB})
-      if (dense >> which & 1 && c.kept[cut->axis].*kStride[which] == 0 && !fill(which)) return false;
-    const int64_t size = c.kept[cut->axis].size;
-    for (int64_t from = 0; from < size; from += cut->length) {
-      const int64_t length = std::min(cut->length, size - from);
-      if (!add_with_dense(part(c, &Contraction::kept, cut->axis, from, length), dense, script, dimensions))
-        return false;
-    }
-    return true;
-  }
+  if (const auto cut = cut_of(c, dense)) return add_cut(std::move(c), *cut, dense, script, dimensions);
   for (const Which which : {kA, kB})
-    if (dense >> which & 1 && !fill(which)) return false;
-  if (dense >> kResult & 1) {
-    make_dense(c, kResult, moves, was, script);
-    for (Axis& axis : moves) std::swap(axis.a, axis.result);
-  }
-  const Operand result = c.result;
+    if (dense >> which & 1 && !copy_to_scratch(c, which, script, dimensions.most_rank)) return false;
+  Laid result;
+  if (dense >> kResult & 1) result = lay_in_scratch(c, kResult, script);
+  const Operand sums = c.result;
   simplify(c);
   if (!add_matmuls(c, roles_of(c), script, dimensions.most_batch)) return false;
-  return !(dense >> kResult & 1) || add_copies(moves, was, result, script, rank);
+  if (!(dense >> kResult & 1)) return true;
+  for (Axis& axis : result.moves) std::swap(axis.a, axis.result);
+  return add_copies(result.moves, result.was, sums, script, dimensions.most_rank);
 }
 
 }  // namespace
+
+bool lay_out_a(Contraction& c, Script& script, int most_rank) {
+  return copy_to_scratch(c, kA, script, most_rank);
+}
 
 bool add_products(Contraction c, Script& script, Dimensions dimensions) {
   simplify(c);

@@ -9,9 +9,9 @@ namespace {
 
 // Every part of a convolution whose program other rules have cut off.
 template <class Add>
-bool each_part(const Draft& conv, Script& script, const Add& add) {
+bool each_part(const Draft& conv, Script& script, const Add& add, const Share& share = {}) {
   if (conv.program) return false;
-  const std::vector<Contraction> parts = conv_parts(conv);
+  const std::vector<Contraction> parts = conv_parts(conv, share);
   if (parts.empty() && conv.points() == 0) {  // a rule makes something, and be it a COPY of nothing
     Contraction nothing;
     nothing.result = conv.operands[2];
@@ -25,8 +25,9 @@ bool each_part(const Draft& conv, Script& script, const Add& add) {
 
 template <int MostRank, int MostBatch>
 bool as_products(const Draft& refused, Script& script) {
-  return each_part(refused, script,
-                   [&](const Contraction& part) { return add_products(part, script, {MostRank, MostBatch}); });
+  return each_part(
+      refused, script, [&](const Contraction& part) { return add_products(part, script, {MostRank, MostBatch}); },
+      [&](Contraction& c) { return lay_out_a(c, script, MostRank); });
 }
 
 bool as_reduce(const Draft& refused, Script& script) {
@@ -38,33 +39,34 @@ bool as_maps(const Draft& refused, Script& script) {
   return each_part(refused, script, [&](const Contraction& part) { return add_maps(part, script, Terms); });
 }
 
-// Depthwise and nearly so: a product of such a group would have a row or two.
-bool has_narrow_groups(const npu_conv& conv) {
-  constexpr int64_t kNarrow = 2;  // channels
-  return conv.groups > 1 && conv.in_channels <= kNarrow * conv.groups && conv.out_channels <= kNarrow * conv.groups;
+// Depthwise and nearly so: a product of such a group would have a few rows.
+bool has_groups_of(const npu_conv& conv, int64_t channels) {
+  return conv.groups > 1 && conv.in_channels <= channels * conv.groups && conv.out_channels <= channels * conv.groups;
 }
 
 bool narrow_as_maps(const Draft& refused, Script& script) {
+  constexpr int64_t kChannels = 2;
   const npu_conv& conv = refused.command.u.conv;
-  return has_narrow_groups(conv) && conv.mode != NPU_CONV_GRAD_WEIGHT && as_maps<24>(refused, script);
+  return conv.mode != NPU_CONV_GRAD_WEIGHT && has_groups_of(conv, kChannels) && as_maps<24>(refused, script);
 }
 
 bool narrow_as_reduce(const Draft& refused, Script& script) {
+  constexpr int64_t kChannels = 4;
   const npu_conv& conv = refused.command.u.conv;
-  return has_narrow_groups(conv) && conv.mode == NPU_CONV_GRAD_WEIGHT && as_reduce(refused, script);
+  return conv.mode == NPU_CONV_GRAD_WEIGHT && has_groups_of(conv, kChannels) && as_reduce(refused, script);
 }
 
 constexpr uint32_t kConv = for_kind(NPU_CONV);
 
 constexpr Rule kRules[] = {
     {.name = "convolution of narrow groups, as sums in a MAP",
-     .why = "a group of a channel or two has one or two rows of a product, and few products per result",
+     .why = "a group of a channel or two is a row or two of a product, and few terms per result",
      .price = Price::kPass,
      .kinds = kConv,
      .repeats = false,
      .make = narrow_as_maps},
     {.name = "gradient of narrow groups' weight, as REDUCE",
-     .why = "a group of a channel or two has one or two rows of a product",
+     .why = "a group of few channels is a few rows of a product, and as many columns",
      .price = Price::kPass,
      .kinds = kConv,
      .repeats = false,

@@ -117,15 +117,18 @@ Contraction channels_of(const Draft& draft) {
   return c;
 }
 
-// Each contraction once for each span of dimension d.
+// Where axes of spatial dimensions begin in a contraction: behind groups and two others, and behind one.
+constexpr std::ptrdiff_t kKept = 3, kSummed = 1;
+
+// Each contraction once for each span of dimension d. Those behind d were put before.
 std::vector<Contraction> along(const std::vector<Contraction>& before, const std::vector<Span>& spans, int d) {
   std::vector<Contraction> out;
   for (const Contraction& one : before)
     for (const Span& span : spans) {
       const int64_t a = one.a.form.stride[2 + d], b = one.b.form.stride[2 + d], r = one.result.form.stride[2 + d];
       Contraction c = one;
-      c.kept.push_back({span.results, span.a.result * a, span.b.result * b, span.result_step * r});
-      c.summed.push_back({span.terms, span.a.term * a, span.b.term * b, 0});
+      c.kept.insert(c.kept.begin() + kKept, {span.results, span.a.result * a, span.b.result * b, span.result_step * r});
+      c.summed.insert(c.summed.begin() + kSummed, {span.terms, span.a.term * a, span.b.term * b, 0});
       if (span.terms) {
         c.a = c.a.moved(span.a.first * a);
         c.b = c.b.moved(span.b.first * b);
@@ -136,14 +139,28 @@ std::vector<Contraction> along(const std::vector<Contraction>& before, const std
   return out;
 }
 
+bool share_first(std::vector<Contraction>& parts, const npu_conv& conv, const Share& share) {
+  for (Contraction& c : parts) {
+    if (points(c.kept) == 0 || points(c.summed) == 0) continue;
+    const int64_t extent = conv.mode == NPU_CONV_GRAD_WEIGHT ? conv.out_size[0] : conv.kernel[0];
+    c.summed.insert(c.summed.begin(), {extent, c.a.form.stride[2], 0, 0});
+    if (!share(c)) return false;
+    c.a.form.stride[2] = c.summed.front().a;
+    c.summed.erase(c.summed.begin());
+  }
+  return true;
+}
+
 }  // namespace
 
-std::vector<Contraction> conv_parts(const Draft& conv) {
+std::vector<Contraction> conv_parts(const Draft& conv, const Share& share) {
   constexpr size_t kMostParts = 256;  // a convolution with three kernel positions along each of three dimensions has 27
+  const npu_conv& form = conv.command.u.conv;
   std::vector<Contraction> parts = {channels_of(conv)};
-  for (int d = 0; d < static_cast<int>(conv.command.u.conv.spatial_rank); ++d) {
-    const std::vector<Span> spans = spans_of(conv.command.u.conv, d);
+  for (int d = static_cast<int>(form.spatial_rank) - 1; d >= 0; --d) {
+    const std::vector<Span> spans = spans_of(form, d);
     if (parts.size() * spans.size() > kMostParts) return {};
+    if (share && d == 0 && spans.size() > 1 && !share_first(parts, form, share)) return {};
     parts = along(parts, spans, d);
   }
   return parts;
