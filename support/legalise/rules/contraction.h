@@ -48,6 +48,10 @@ struct Dimensions {
 bool add_products(Contraction c, Script& script, Dimensions dimensions);
 // Lays `a` out anew, with the summed axes in their order, the first outermost: one command.
 bool lay_out_a(Contraction& c, Script& script, int most_rank);
+// Lays out anew what has no neighbours along the only summed axis (kSummed), or along the columns of the result (kOwn).
+// False where that is not worth it.
+enum class Inner { kEither, kSummed, kOwn };
+bool lay_out(Contraction& c, Script& script, Inner inner);
 // One REDUCE.
 bool add_reduce(Contraction c, Script& script);
 // MAPs that add at most `terms` products each to a sum that lies in scratch.

@@ -49,7 +49,7 @@ double run_length(const std::vector<Axis*>& axes, Which which) {
 
 // The axes that an operand has, in the order in which it is laid out: batch, then m and k, k and n, or m and n. Of B it
 // is n and k where that is the better order to read it in.
-std::vector<Axis*> axes_of(Contraction& c, Which which) {
+std::vector<Axis*> axes_of(Contraction& c, Which which, Inner inner = Inner::kEither) {
   std::vector<Axis*> axes, own, summed;
   for (Axis& axis : c.kept) {
     const bool shared = axis.a != 0 && axis.b != 0;
@@ -59,15 +59,16 @@ std::vector<Axis*> axes_of(Contraction& c, Which which) {
   std::stable_partition(own.begin(), own.end(), [](const Axis* axis) { return axis->b == 0; });
   if (which != kResult)
     for (Axis& axis : c.summed) summed.push_back(&axis);
-  if (which == kB && run_length(own, kB) >= run_length(summed, kB)) std::swap(own, summed);
+  const bool reads_own = run_length(own, kB) >= run_length(summed, kB);
+  if (which == kB && (inner == Inner::kOwn || (inner == Inner::kEither && reads_own))) std::swap(own, summed);
   axes.insert(axes.end(), own.begin(), own.end());
   axes.insert(axes.end(), summed.begin(), summed.end());
   return axes;
 }
 
 // Gives an operand the strides of a dense array. Returns its shape and how the two lie: `a` was, `result` is.
-std::vector<Axis> lay_out(Contraction& c, Which which) {
-  std::vector<Axis*> axes = axes_of(c, which);
+std::vector<Axis> lay_out(Contraction& c, Which which, Inner inner = Inner::kEither) {
+  std::vector<Axis*> axes = axes_of(c, which, inner);
   std::vector<Axis> moves(axes.size());
   int64_t step = 1;
   for (size_t k = axes.size(); k-- > 0; step *= axes[k]->size) {
@@ -195,16 +196,16 @@ struct Laid {
   Operand was;
   std::vector<Axis> moves;
 };
-Laid lay_in_scratch(Contraction& c, Which which, Script& script) {
-  Laid laid = {c.*kOperand[which], lay_out(c, which)};
+Laid lay_in_scratch(Contraction& c, Which which, Script& script, Inner inner = Inner::kEither) {
+  Laid laid = {c.*kOperand[which], lay_out(c, which, inner)};
   std::vector<int64_t> size;
   for (const Axis& axis : laid.moves) size.push_back(axis.size);
   c.*kOperand[which] = script.scratch(laid.was.form.dtype, size);
   return laid;
 }
 
-bool copy_to_scratch(Contraction& c, Which which, Script& script, int most_rank) {
-  const Laid laid = lay_in_scratch(c, which, script);
+bool copy_to_scratch(Contraction& c, Which which, Script& script, int most_rank, Inner inner = Inner::kEither) {
+  const Laid laid = lay_in_scratch(c, which, script, inner);
   return add_copies(laid.moves, c.*kOperand[which], laid.was, script, most_rank);
 }
 
@@ -243,6 +244,20 @@ bool add_with_dense(Contraction c, unsigned dense, Script& script, const Dimensi
 
 bool lay_out_a(Contraction& c, Script& script, int most_rank) {
   return copy_to_scratch(c, kA, script, most_rank);
+}
+
+bool lay_out(Contraction& c, Script& script, Inner inner) {
+  simplify(c);
+  if (c.summed.size() != 1) return false;
+  const int64_t work = points(c.kept) * points(c.summed);
+  for (const Which which : {kA, kB}) {
+    // Along n, `a` stands still.
+    const Axis walked = inner == Inner::kOwn ? roles_of(c).n : c.summed.front();
+    if ((inner == Inner::kOwn && which == kA) || walked.size == 1 || std::abs(walked.*kStride[which]) <= 1) continue;
+    constexpr int64_t kUses = 4;  // of each element, for which it is worth a COPY
+    if (work < kUses * elements(c, which) || !copy_to_scratch(c, which, script, NPU_MAX_RANK, inner)) return false;
+  }
+  return true;
 }
 
 bool add_products(Contraction c, Script& script, Dimensions dimensions) {

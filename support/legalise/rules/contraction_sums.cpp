@@ -109,6 +109,8 @@ bool add_reduce(Contraction c, Script& script) {
   simplify(c);
   if (points(c.kept) == 0) return add_zeros(c, script, NPU_MAX_RANK);
   if (c.summed.empty()) c.summed.push_back({});
+  // The longest innermost: the order of the sum is free.
+  std::stable_sort(c.summed.begin(), c.summed.end(), [](const Axis& x, const Axis& y) { return x.size < y.size; });
   if (c.kept.size() + c.summed.size() > NPU_MAX_RANK)
     return one_by_one(c, [&](Contraction one) { return add_reduce(std::move(one), script); });
   std::vector<Axis> axes = c.kept;

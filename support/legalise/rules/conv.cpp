@@ -56,6 +56,10 @@ bool narrow_as_reduce(const Draft& refused, Script& script) {
   return conv.mode == NPU_CONV_GRAD_WEIGHT && has_groups_of(conv, kChannels) && as_reduce(refused, script);
 }
 
+bool weight_as_reduce(const Draft& refused, Script& script) {
+  return refused.command.u.conv.mode == NPU_CONV_GRAD_WEIGHT && as_reduce(refused, script);
+}
+
 constexpr uint32_t kConv = for_kind(NPU_CONV);
 
 constexpr Rule kRules[] = {
@@ -85,18 +89,24 @@ constexpr Rule kRules[] = {
      .kinds = kConv,
      .repeats = false,
      .make = as_products<4, 1>},
-    {.name = "convolution, as REDUCE",
-     .why = "strides walk the windows where they lie: nothing is laid out",
+    {.name = "gradient of the weight, as REDUCE",
+     .why = "what is summed lies beside each other: the positions of both operands",
      .price = Price::kPasses,
      .kinds = kConv,
      .repeats = false,
-     .make = as_reduce},
+     .make = weight_as_reduce},
     {.name = "convolution, as sums in MAPs",
      .why = "a kernel position is an operand that begins elsewhere",
      .price = Price::kPasses,
      .kinds = kConv,
      .repeats = false,
      .make = as_maps<24>},
+    {.name = "convolution, as REDUCE",
+     .why = "strides walk the windows where they lie: nothing is laid out",
+     .price = Price::kPasses,
+     .kinds = kConv,
+     .repeats = false,
+     .make = as_reduce},
     {.name = "convolution, as sums in smaller MAPs",
      .why = "a kernel position is an operand that begins elsewhere: here of three at a time",
      .price = Price::kLast,

@@ -98,7 +98,7 @@ bool of_converted(const Draft& refused, Script& script) {
 
 template <int MostRank, int MostBatch>
 bool as_products(const Draft& refused, Script& script) {
-  if (refused.program) return false;
+  if (refused.program || refused.command.rank <= MostBatch + 2) return false;
   return add_products(contraction_of(refused), script, {MostRank, MostBatch});
 }
 
@@ -106,9 +106,21 @@ bool as_reduce(const Draft& refused, Script& script) {
   return !refused.program && add_reduce(contraction_of(refused), script);
 }
 
+bool as_rows(const Draft& refused, Script& script) {
+  if (refused.program) return false;
+  Contraction c = contraction_of(refused);
+  return points(c.kept) && points(c.summed) && lay_out(c, script, Inner::kSummed) && add_reduce(std::move(c), script);
+}
+
 template <int Terms>
 bool as_maps(const Draft& refused, Script& script) {
   return !refused.program && add_maps(contraction_of(refused), script, Terms);
+}
+
+bool as_columns(const Draft& refused, Script& script) {
+  if (refused.program) return false;
+  Contraction c = contraction_of(refused);
+  return points(c.kept) && points(c.summed) && lay_out(c, script, Inner::kOwn) && add_maps(std::move(c), script, 24);
 }
 
 constexpr uint32_t kMatmul = for_kind(NPU_MATMUL);
@@ -157,6 +169,18 @@ constexpr Rule kRules[] = {
      .kinds = kMatmul,
      .repeats = false,
      .make = as_products<2, 0>},
+    {.name = "product, as REDUCE of rows",
+     .why = "it is a sum of products; what is summed is laid out beside each other where that is used often",
+     .price = Price::kLast,
+     .kinds = kMatmul,
+     .repeats = false,
+     .make = as_rows},
+    {.name = "product, as sums of rows in MAPs",
+     .why = "a term of the sum is a pair of operands that begin elsewhere; rows are laid out where they are used often",
+     .price = Price::kLast,
+     .kinds = kMatmul,
+     .repeats = false,
+     .make = as_columns},
     {.name = "product, as REDUCE",
      .why = "it is a sum of products",
      .price = Price::kLast,
