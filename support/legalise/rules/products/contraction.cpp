@@ -1,4 +1,4 @@
-#include "support/legalise/rules/contraction.h"
+#include "support/legalise/rules/products/contraction.h"
 
 #include <algorithm>
 

@@ -1,8 +1,8 @@
 // CONV from less: products of windows, or sums.
 #include <algorithm>
 
-#include "support/legalise/rules/conv_parts.h"
 #include "support/legalise/rules/parts.h"
+#include "support/legalise/rules/products/conv_parts.h"
 
 namespace npu::legalise {
 namespace {

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "support/legalise/draft/writer.h"
-#include "support/legalise/rules/contraction.h"
 #include "support/legalise/rules/parts.h"
+#include "support/legalise/rules/products/contraction.h"
 #include "support/program/operand_shape.h"
 
 namespace npu::legalise {

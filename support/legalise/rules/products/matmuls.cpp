@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "support/legalise/rules/contraction.h"
+#include "support/legalise/rules/products/contraction.h"
 
 namespace npu::legalise {
 namespace {

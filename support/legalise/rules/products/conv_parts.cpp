@@ -1,4 +1,4 @@
-#include "support/legalise/rules/conv_parts.h"
+#include "support/legalise/rules/products/conv_parts.h"
 
 #include <algorithm>
 #include <numeric>

@@ -3,7 +3,7 @@
 #include <functional>
 #include <vector>
 
-#include "support/legalise/rules/contraction.h"
+#include "support/legalise/rules/products/contraction.h"
 
 namespace npu::legalise {
 
