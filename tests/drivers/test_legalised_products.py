@@ -1,5 +1,5 @@
-"""MATMUL and CONV on chips that lack them or a part of them: every random command is made from what the chip has, and is
-right (docs/design/legalisation.md)."""
+"""MATMUL and CONV on chips that lack them or a part of them: every random command is made from what the chip has, and
+is right (docs/design/legalisation.md)."""
 
 import json
 import subprocess

@@ -57,6 +57,8 @@ bool add_reduce(Contraction c, Script& script);
 // MAPs that add at most `terms` products each to a sum that lies in scratch.
 bool add_maps(Contraction c, Script& script, int terms);
 
+// MAPs that add `from` to `to`, in `acc`; axes as of add_copies.
+bool add_to(std::vector<Axis> axes, const Operand& to, const Operand& from, int acc, Script& script);
 // COPYs of at most `most_rank` dimensions over axes whose `a` are strides of `from` and whose `result` those of `to`.
 bool add_copies(std::vector<Axis> axes, const Operand& to, const Operand& from, Script& script, int most_rank);
 // Zeros, where a sum has no terms. An empty result is a COPY, too, of nothing.

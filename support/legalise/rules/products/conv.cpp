@@ -7,24 +7,76 @@
 namespace npu::legalise {
 namespace {
 
+// A contraction of nothing, to all of the result.
+Contraction whole_result(const Draft& conv) {
+  Contraction c;
+  c.result = conv.operands[2];
+  for (int d = 0; d < conv.command.rank; ++d) c.kept.push_back({conv.command.size[d], 0, 0, c.result.form.stride[d]});
+  return c;
+}
+
 // Every part of a convolution whose program other rules have cut off.
 template <class Add>
 bool each_part(const Draft& conv, Script& script, const Add& add, const Share& share = {}) {
   if (conv.program) return false;
   const std::vector<Contraction> parts = conv_parts(conv, share);
-  if (parts.empty() && conv.points() == 0) {  // a rule makes something, and be it a COPY of nothing
-    Contraction nothing;
-    nothing.result = conv.operands[2];
-    nothing.kept = {{0}};
-    return add_zeros(nothing, script, 1);
-  }
+  // A rule makes something, and be it zeros that are none.
+  if (parts.empty() && conv.points() == 0) return add_zeros(whole_result(conv), script, NPU_MAX_RANK);
   return !parts.empty() && std::all_of(parts.begin(), parts.end(), [&](const Contraction& part) {
     return points(part.kept) == 0 || points(part.summed) ? add(part) : add_zeros(part, script, NPU_MAX_RANK);
   });
 }
 
+// The products of a part, added to sums that are there.
+bool add_more(const Contraction& part, Script& script, const Dimensions& dimensions) {
+  Contraction c = part;
+  std::vector<int64_t> size;
+  for (const Axis& axis : c.kept) size.push_back(axis.size);
+  c.result = script.scratch(c.acc, size);
+  std::vector<Axis> axes = c.kept;
+  for (size_t k = 0; k < axes.size(); ++k) axes[k].a = c.kept[k].result = c.result.form.stride[k];
+  return add_products(c, script, dimensions) && add_to(axes, part.result, c.result, c.acc, script);
+}
+
+// The gradient of a weight that is small beside the images: a part of it is added to more cheaply than the images are
+// laid out again for each kernel position.
+bool sums_many_positions(const Draft& refused) {
+  constexpr int64_t kAdd = 8;  // elements that are laid out in the time of one that is added
+  const npu_conv& conv = refused.command.u.conv;
+  int64_t in = conv.batch * conv.in_channels, out = conv.batch * conv.out_channels;
+  for (uint32_t d = 0; d < conv.spatial_rank; ++d) {
+    in *= conv.in_size[d];
+    out *= conv.out_size[d];
+  }
+  return conv.mode == NPU_CONV_GRAD_WEIGHT && kAdd * refused.points() <= in + out;
+}
+
+bool weight_as_products(const Draft& refused, Script& script, const Dimensions& dimensions) {
+  if (refused.program) return false;
+  const int acc = refused.command.u.conv.acc_dtype;
+  const bool in_place = refused.operands[2].form.dtype == acc;
+  Draft conv = refused;
+  if (!in_place) conv.operands[2] = script.scratch(acc, refused.size());
+  auto parts = conv_terms(conv);
+  if (!parts) return false;
+  const auto whole = [&](const Contraction& part) { return points(part.kept) == refused.points(); };
+  std::stable_partition(parts->begin(), parts->end(), whole);
+  size_t first = 0;
+  if (!parts->empty() && whole(parts->front())) {
+    if (!add_products(parts->front(), script, dimensions)) return false;
+    first = 1;
+  } else if (!add_zeros(whole_result(conv), script, dimensions.most_rank)) {
+    return false;
+  }
+  for (size_t k = first; k < parts->size(); ++k)
+    if (!add_more((*parts)[k], script, dimensions)) return false;
+  if (!in_place) script.add(copy(refused.size(), refused.operands[2], conv.operands[2]));
+  return true;
+}
+
 template <int MostRank, int MostBatch>
 bool as_products(const Draft& refused, Script& script) {
+  if (sums_many_positions(refused)) return weight_as_products(refused, script, {MostRank, MostBatch});
   return each_part(
       refused, script, [&](const Contraction& part) { return add_products(part, script, {MostRank, MostBatch}); },
       [&](Contraction& c) { return lay_out_a(c, script, MostRank); });

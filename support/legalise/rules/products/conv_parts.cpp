@@ -84,9 +84,23 @@ std::vector<Span> grad_weight(const Line& line) {
   return spans;
 }
 
+// The output positions that meet the same kernel positions: for each of those a sum over them.
+std::vector<Span> grad_weight_terms(const Line& line) {
+  std::vector<Span> spans;
+  for (const Span& span : forward(line)) {
+    const int64_t o = span.first_result, tap = span.a.first;
+    if (!span.terms) continue;
+    spans.push_back({span.terms, span.results, {o, 0, 1}, {line.position(o, tap), line.dilation, line.stride}, tap, 1});
+  }
+  return spans;
+}
+
+Line line_of(const npu_conv& conv, int d) {
+  return {conv.in_size[d], conv.out_size[d], conv.kernel[d], conv.stride[d], conv.padding[d], conv.dilation[d]};
+}
+
 std::vector<Span> spans_of(const npu_conv& conv, int d) {
-  const Line line = {conv.in_size[d], conv.out_size[d], conv.kernel[d],
-                     conv.stride[d],  conv.padding[d],  conv.dilation[d]};
+  const Line line = line_of(conv, d);
   return conv.mode == NPU_CONV_FORWARD      ? forward(line)
          : conv.mode == NPU_CONV_GRAD_INPUT ? grad_input(line)
                                             : grad_weight(line);
@@ -151,10 +165,11 @@ bool share_first(std::vector<Contraction>& parts, const npu_conv& conv, const Sh
   return true;
 }
 
+constexpr size_t kMostParts = 256;  // a convolution with three kernel positions along each of three dimensions has 27
+
 }  // namespace
 
 std::vector<Contraction> conv_parts(const Draft& conv, const Share& share) {
-  constexpr size_t kMostParts = 256;  // a convolution with three kernel positions along each of three dimensions has 27
   const npu_conv& form = conv.command.u.conv;
   std::vector<Contraction> parts = {channels_of(conv)};
   for (int d = static_cast<int>(form.spatial_rank) - 1; d >= 0; --d) {
@@ -163,6 +178,18 @@ std::vector<Contraction> conv_parts(const Draft& conv, const Share& share) {
     if (share && d == 0 && spans.size() > 1 && !share_first(parts, form, share)) return {};
     parts = along(parts, spans, d);
   }
+  return parts;
+}
+
+std::optional<std::vector<Contraction>> conv_terms(const Draft& conv) {
+  const npu_conv& form = conv.command.u.conv;
+  std::vector<Contraction> parts = {channels_of(conv)};
+  for (int d = static_cast<int>(form.spatial_rank) - 1; d >= 0; --d) {
+    const std::vector<Span> spans = grad_weight_terms(line_of(form, d));
+    if (parts.size() * spans.size() > kMostParts) return std::nullopt;
+    parts = along(parts, spans, d);
+  }
+  std::erase_if(parts, [](const Contraction& part) { return !points(part.kept) || !points(part.summed); });
   return parts;
 }
 

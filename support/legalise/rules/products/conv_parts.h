@@ -1,6 +1,7 @@
 // A CONV as contractions.
 #pragma once
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "support/legalise/rules/products/contraction.h"
@@ -16,5 +17,9 @@ using Share = std::function<bool(Contraction& c)>;
 // output where the weight's is wanted; `b` is what is walked by windows. An empty sum is a part, too, with a summed
 // axis of 0. No parts: there would be too many. The convolution has no program.
 std::vector<Contraction> conv_parts(const Draft& conv, const Share& share = {});
+
+// The same of the gradient of a weight, cut along the positions that are summed instead: contractions whose sum it is,
+// each to a part of the result. Few of them have many positions. Nothing: there would be too many.
+std::optional<std::vector<Contraction>> conv_terms(const Draft& conv);
 
 }  // namespace npu::legalise

@@ -150,4 +150,19 @@ bool add_maps(Contraction c, Script& script, int terms) {
   return add_chain(c, script, static_cast<size_t>(terms));
 }
 
+bool add_to(std::vector<Axis> axes, const Operand& to, const Operand& from, int acc, Script& script) {
+  Contraction c;
+  c.kept = std::move(axes);
+  simplify(c);
+  Draft map(NPU_MAP, column(c.kept, &Axis::size));
+  const Operand sums = with_strides(to, column(c.kept, &Axis::result));
+  const Draft none;
+  Writer writer(none, map);
+  const uint16_t more = writer.load(with_strides(from, column(c.kept, &Axis::a)), acc);
+  writer.store(sums, writer.emit(NPU_OP_ADD, acc, writer.load(sums, acc), more));
+  writer.finish("sum of sums");
+  script.add(map);
+  return script.drafts.size() <= kMostCommands;
+}
+
 }  // namespace npu::legalise
