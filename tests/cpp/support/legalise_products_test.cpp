@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "support/legalise/rules/rule.h"
+#include "support/reference/reference.h"
 #include "tests/cpp/harness/harness.h"
 
 namespace {
@@ -83,6 +84,45 @@ Draft matmul(const std::vector<int64_t>& size, int64_t k, const std::vector<int6
   return draft;
 }
 
+// Runs what a rule made by the reference, on host memory.
+void run(const Made& made, const std::vector<void*>& operands) {
+  std::vector<std::vector<char>> scratch;
+  for (const uint64_t bytes : made.scratch) scratch.emplace_back(bytes);
+  for (const Draft& draft : made.drafts) {
+    npu_command command = draft.command;
+    std::vector<npu_operand> bound;
+    for (const Operand& part : draft.operands) {
+      const auto [kind, number, offset] = part.place;
+      npu_operand& form = bound.emplace_back(part.form);
+      if (kind == npu::legalise::Place::kLiteral) continue;
+      char* base =
+          kind == npu::legalise::Place::kScratch ? scratch[number].data() : static_cast<char*>(operands[number]);
+      form.addr = reinterpret_cast<npu_addr>(base + offset);
+    }
+    command.operands = bound.data();
+    command.operand_count = static_cast<uint32_t>(bound.size());
+    const npu_program_desc desc = draft.program ? draft.program->desc() : npu_program_desc{};
+    std::string error;
+    const auto translate = [](npu_addr addr, uint64_t, bool) { return reinterpret_cast<void*>(addr); };
+    EQUAL(npu::run_reference(command, draft.program ? &desc : nullptr, translate, &error), NPU_OK);
+  }
+}
+
+// [3, terms] times [terms, 2] of u8, all 255 but for one, into i32: what a rule makes of it.
+std::vector<int32_t> product_of_bytes(const char* rule, int64_t terms) {
+  Draft draft = matmul({3, 2}, terms, {terms, 1}, {2, 1});
+  draft.command.u.matmul.acc_dtype = NPU_I32;
+  draft.operands[0].form.dtype = draft.operands[1].form.dtype = NPU_U8;
+  draft.operands[2].form.dtype = NPU_I32;
+  std::vector<uint8_t> a(static_cast<size_t>(3 * terms), 255), b(static_cast<size_t>(2 * terms), 255);
+  a.back() = 254;
+  std::vector<int32_t> result(6, -1);
+  const auto made = make(rule, draft);
+  CHECK(made);
+  if (made) run(*made, {a.data(), b.data(), result.data()});
+  return result;
+}
+
 constexpr const char* kWindows = "convolution, as products of windows";
 constexpr const char* kThree = "product of at most three dimensions";
 constexpr const char* kMaps = "product, as sums of rows in MAPs";
@@ -141,4 +181,23 @@ TEST(a_long_sum_is_few_maps_of_bounded_scratch) {
   if (!made) return;
   CHECK_NOTE(made->drafts.size() <= 64, "expected 64 MAPs at most, got " + std::to_string(made->drafts.size()));
   for (const uint64_t bytes : made->scratch) CHECK(bytes <= uint64_t{4} * (1 << 22) + 4 * 64 * 64);
+}
+
+// 255 * 255 * 258 is the last sum below 2^24.
+TEST(an_integer_product_in_floats_is_exact_where_its_sums_are_not_f32) {
+  for (const char* rule : {"integer product, in f32", "integer product, in bf16"}) {
+    const std::vector<int32_t> result = product_of_bytes(rule, 1001);
+    const int32_t full = 255 * 255 * 1001;
+    CHECK((result == std::vector<int32_t>{full, full, full, full, full - 255, full - 255}));
+  }
+  CHECK(!make("integer product, in f32", matmul({3, 2}, 8, {8, 1}, {2, 1})));
+}
+
+// Terms that no number of pieces divides: there is a rest.
+TEST(a_sum_in_pieces_has_every_term) {
+  for (const int64_t terms : {767, 769, 3001, 5003}) {
+    const std::vector<int32_t> result = product_of_bytes("product, as sums in MAPs", terms);
+    const auto full = static_cast<int32_t>(255 * 255 * terms);
+    CHECK((result == std::vector<int32_t>{full, full, full, full, full - 255, full - 255}));
+  }
 }

@@ -72,28 +72,71 @@ bool product_then_conversion(const Draft& refused, Script& script) {
   return true;
 }
 
+// An input of the product, copied to scratch of another type.
+Operand converted(const Draft& product, uint32_t input, int type, Script& script) {
+  const Operand& from = product.operands[input];
+  std::vector<int64_t> shape(NPU_MAX_RANK);
+  operand_shape(product.command, input, shape.data());
+  shape.resize(product.command.rank);
+  for (size_t d = 0; d < shape.size(); ++d)
+    if (from.form.stride[d] == 0) shape[d] = std::min<int64_t>(shape[d], 1);  // one, which is walked again
+  Operand to = script.scratch(type, shape);
+  for (size_t d = 0; d < shape.size(); ++d)
+    if (from.form.stride[d] == 0) to.form.stride[d] = 0;
+  script.add(copy(shape, to, from));
+  return to;
+}
+
 // Of every input that is not of the sums' type already.
+template <bool Floats>
 bool of_converted(const Draft& refused, Script& script) {
   const int type = acc_dtype(refused.command);
+  if ((type == NPU_F32 || type == NPU_F64) != Floats) return false;
   Draft product = refused;
-  npu_command form = refused.command;
-  bool any = false;
-  for (uint32_t k = 0; k < 2; ++k) {
-    const Operand& from = refused.operands[k];
-    if (from.form.dtype == type) continue;
-    any = true;
-    std::vector<int64_t> shape(NPU_MAX_RANK);
-    operand_shape(form, k, shape.data());
-    shape.resize(refused.command.rank);
-    for (size_t d = 0; d < shape.size(); ++d)
-      if (from.form.stride[d] == 0) shape[d] = std::min<int64_t>(shape[d], 1);  // one, which is walked again
-    product.operands[k] = script.scratch(type, shape);
-    for (size_t d = 0; d < shape.size(); ++d)
-      if (from.form.stride[d] == 0) product.operands[k].form.stride[d] = 0;
-    script.add(copy(shape, product.operands[k], from));
-  }
+  for (uint32_t k = 0; k < 2; ++k)
+    if (product.operands[k].form.dtype != type) product.operands[k] = converted(refused, k, type, script);
+  if (script.drafts.empty()) return false;
   script.add(product);
-  return any;
+  return true;
+}
+
+// The greatest magnitude of a type of eight bits; 0: of another.
+int64_t magnitude(int dtype) {
+  return dtype == NPU_BOOL ? 1 : dtype == NPU_U8 ? 255 : dtype == NPU_I8 ? 128 : 0;
+}
+
+template <int Type>
+bool in_floats(const Draft& refused, Script& script) {
+  constexpr int64_t kExact = int64_t{1} << 24;  // sums of f32 are exact up to here, in every order
+  constexpr int64_t kMostPieces = 32;           // each is an operand of the MAP
+  const int acc = acc_dtype(refused.command);
+  const int64_t greatest = magnitude(refused.operands[0].form.dtype) * magnitude(refused.operands[1].form.dtype);
+  const int64_t terms = refused.command.u.matmul.k;
+  if (refused.program || (acc != NPU_I32 && acc != NPU_I64) || !greatest || !terms) return false;
+  const int64_t length = std::min(kExact / greatest, terms);
+  if (terms > kMostPieces * length) return false;
+  Draft product = refused;
+  product.command.u.matmul.acc_dtype = NPU_F32;
+  for (uint32_t k = 0; k < 2; ++k) product.operands[k] = converted(refused, k, Type, script);
+  const int m = refused.command.rank - 2, n = m + 1;
+  const int64_t a = product.operands[0].form.stride[n], b = product.operands[1].form.stride[m];
+
+  Draft map(NPU_MAP, refused.size());
+  Writer writer(refused, map);
+  uint16_t sum = writer.zero(acc);
+  for (int64_t from = 0; from < terms; from += length) {
+    Draft piece = product;
+    piece.command.u.matmul.k = std::min(length, terms - from);
+    piece.operands[0] = product.operands[0].moved(from * a);
+    piece.operands[1] = product.operands[1].moved(from * b);
+    piece.operands[2] = script.scratch(NPU_F32, refused.size());
+    script.add(piece);
+    sum = writer.emit(NPU_OP_ADD, acc, sum, writer.load(piece.operands[2], acc));
+  }
+  writer.store(refused.operands[2], sum);
+  writer.finish("sum of sums");
+  script.add(map);
+  return true;
 }
 
 template <int MostRank, int MostBatch>
@@ -155,7 +198,7 @@ constexpr Rule kRules[] = {
      .price = Price::kPass,
      .kinds = kProducts,
      .repeats = false,
-     .make = of_converted},
+     .make = of_converted<true>},
     {.name = "product of at most three dimensions",
      .why = "batch dimensions are walked as one, or as rows or columns, where strides or a COPY allow it; others are a "
             "command for each element",
@@ -169,6 +212,24 @@ constexpr Rule kRules[] = {
      .kinds = kMatmul,
      .repeats = false,
      .make = as_products<2, 0>},
+    {.name = "integer product, in f32",
+     .why = "f32 is exact for integers of 24 bits: so many terms at a time that no sum has more",
+     .price = Price::kPasses,
+     .kinds = kMatmul,
+     .repeats = false,
+     .make = in_floats<NPU_F32>},
+    {.name = "integer product, in bf16",
+     .why = "bf16 is exact for integers of eight bits, and its sums are f32",
+     .price = Price::kPasses,
+     .kinds = kMatmul,
+     .repeats = false,
+     .make = in_floats<NPU_BF16>},
+    {.name = "integer product of converted inputs",
+     .why = "elements are converted to the type of the sums before they are multiplied: here by COPY",
+     .price = Price::kPasses,
+     .kinds = kProducts,
+     .repeats = false,
+     .make = of_converted<false>},
     {.name = "product, as REDUCE of rows",
      .why = "it is a sum of products; what is summed is laid out beside each other where that is used often",
      .price = Price::kLast,
