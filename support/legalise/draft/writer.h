@@ -45,6 +45,7 @@ class Writer {
   void store(const Operand& operand, uint16_t value, uint16_t mask = NPU_NO_VALUE);
   uint16_t integer(int dtype, int64_t value);  // a constant
   uint16_t real(int dtype, double value);
+  uint16_t zero(int dtype) { return integer(dtype, 0); }  // whose bits are those of +0.0
   uint16_t param(int dtype, const Param& param);
   uint16_t index(int dimension, int dtype = NPU_I64);
   int type(uint16_t here) const { return program_.instrs[here].dtype; }

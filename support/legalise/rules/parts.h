@@ -4,15 +4,11 @@
 
 namespace npu::legalise {
 
-extern const std::span<const Rule> product_rules;
-extern const std::span<const Rule> dense_rules;
-extern const std::span<const Rule> index_rules;
-extern const std::span<const Rule> rank_rules;
-extern const std::span<const Rule> identity_rules;
-extern const std::span<const Rule> type_rules;
-extern const std::span<const Rule> cut_rules;
-extern const std::span<const Rule> front_rules;
-extern const std::span<const Rule> function_rules;
+// Of operands: rank, computed addresses, dense copies, storage types.
+extern const std::span<const Rule> rank_rules, index_rules, dense_rules, type_rules;
+// Of programs: functions, identities, what is put in front, where they are cut.
+extern const std::span<const Rule> function_rules, identity_rules, front_rules, cut_rules;
+extern const std::span<const Rule> product_rules, conv_rules;
 
 constexpr uint32_t kProducts = for_kind(NPU_MATMUL) | for_kind(NPU_CONV);
 constexpr uint32_t kAnyKind = (1u << NPU_COMMAND_COUNT) - 1;

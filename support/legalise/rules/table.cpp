@@ -12,7 +12,7 @@ std::span<const Rule> rules() {
     std::vector<Rule> all;
     // Of one price, those come first that help where submit refuses what `supports` takes: then any change looks like
     // help.
-    for (const std::span<const Rule>& part : {rank_rules, index_rules, dense_rules, product_rules, function_rules,
+    for (const std::span<const Rule>& part : {rank_rules, index_rules, dense_rules, product_rules, conv_rules, function_rules,
                                               identity_rules, front_rules, cut_rules, type_rules})
       all.insert(all.end(), part.begin(), part.end());
     std::stable_sort(all.begin(), all.end(), [](const Rule& a, const Rule& b) { return a.price < b.price; });
