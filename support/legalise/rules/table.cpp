@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <string_view>
 #include <vector>
 
 namespace npu::legalise {
@@ -10,12 +11,21 @@ namespace npu::legalise {
 std::span<const Rule> rules() {
   static const std::vector<Rule> table = [] {
     std::vector<Rule> all;
-    for (const std::span<const Rule>& part : {product_rules}) all.insert(all.end(), part.begin(), part.end());
+    for (const std::span<const Rule>& part :
+         {product_rules, shape_rules, segment_rules, fold_kind_rules, piece_rules, scan_rules})
+      all.insert(all.end(), part.begin(), part.end());
     std::stable_sort(all.begin(), all.end(), [](const Rule& a, const Rule& b) { return a.price < b.price; });
     if (all.size() > 64) throw std::logic_error("expected at most 64 rules, got " + std::to_string(all.size()));
     return all;
   }();
   return table;
+}
+
+bool came_by(const Draft& draft, const char* name) {
+  const std::span<const Rule> all = rules();
+  for (size_t k = 0; k < all.size(); ++k)
+    if (std::string_view(all[k].name) == name) return draft.tried >> k & 1;
+  throw std::logic_error(std::string("expected the name of a rule, got ") + name);
 }
 
 }  // namespace npu::legalise
