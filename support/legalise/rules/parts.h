@@ -5,7 +5,8 @@
 namespace npu::legalise {
 
 extern const std::span<const Rule> product_rules;
-extern const std::span<const Rule> shape_rules, segment_rules, fold_kind_rules, piece_rules, scan_rules;  // in folds/
+// Of folds/.
+extern const std::span<const Rule> segment_rules, shape_rules, fold_kind_rules, value_rules, piece_rules, scan_rules;
 
 constexpr uint32_t kProducts = for_kind(NPU_MATMUL) | for_kind(NPU_CONV);
 constexpr uint32_t kAnyKind = (1u << NPU_COMMAND_COUNT) - 1;

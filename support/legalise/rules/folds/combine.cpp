@@ -27,6 +27,13 @@ uint16_t highest(Writer& writer, int dtype) {
   return writer.integer(dtype, dtype == NPU_BOOL ? 1 : -1);
 }
 
+// Is the index of an argmax or argmin the coordinate along this dimension?
+bool rises(const Program& program, const Plain& plain, int along) {
+  if (!is_arg(plain.kind) || along < 0) return false;
+  const npu_instr& place = program.instrs[plain.instr.b];
+  return place.op == NPU_OP_INDEX && static_cast<int>(place.imm) == along;
+}
+
 npu_op simple_op(int kind) {
   constexpr npu_op kOps[] = {NPU_OP_ADD, NPU_OP_MUL, NPU_OP_MAX, NPU_OP_MIN, NPU_OP_AND, NPU_OP_OR, NPU_OP_XOR};
   return kOps[kind];
@@ -56,6 +63,9 @@ uint16_t identity(Writer& writer, const Plain& plain, uint32_t member) {
       return number(writer, type, 0);
   }
 }
+
+Combiner::Combiner(Writer& writer, const Draft& source, const Plain& plain, int along)
+    : writer_(writer), program_(*source.program), plain_(plain), rising_(rises(program_, plain, along)) {}
 
 bool Combiner::flagged(const Plain& plain) {
   return plain.masked() && (is_arg(plain.kind) || plain.kind == NPU_FOLD_CUSTOM);
@@ -114,6 +124,11 @@ Tuple Combiner::members(const Tuple& left, const Tuple& right) {
 
 // A NaN beats every number; of equals, and of NaNs, the lowest index.
 Tuple Combiner::extreme(const Tuple& left, const Tuple& right) {
+  if (rising_) {
+    uint16_t stays = is(plain_.kind == NPU_FOLD_ARGMAX ? NPU_OP_GE : NPU_OP_LE, left[0], right[0]);
+    if (is_float(plain_.types[0])) stays = op(NPU_OP_OR, stays, is(NPU_OP_ISNAN, left[0]));
+    return choose(stays, left, right);
+  }
   uint16_t better = is(plain_.kind == NPU_FOLD_ARGMAX ? NPU_OP_GT : NPU_OP_LT, right[0], left[0]);
   uint16_t same = is(NPU_OP_EQ, right[0], left[0]);
   if (is_float(plain_.types[0])) {
@@ -150,14 +165,17 @@ Tuple Combiner::custom(const Tuple& left, const Tuple& right) {
   return out;
 }
 
-int combine_length(const Draft& source, const Plain& plain) {
-  constexpr int kMembers = 3 * 3;  // a choice or two for each
-  int length = plain.kind <= NPU_FOLD_XOR ? 1 : 12;
-  if (plain.kind == NPU_FOLD_CUSTOM) {
-    const Segment segment = combines_of(*source.program)[static_cast<size_t>(fold_combine(plain.instr))];
-    length = segment.end - segment.begin;
-  }
-  return length + (plain.kind <= NPU_FOLD_XOR ? 1 : kMembers);
+int combine_length(const Draft& source, const Plain& plain, int along) {
+  // As they are written. A scan's moments are merged one by one, those of a fold's block are its sums.
+  constexpr int kMomentsOfValues = 4, kMoments = 8, kMerge = 14, kExtreme = 13, kRising = 4;
+  const auto members = static_cast<int>(plain.types.size());
+  const int left_out = plain.masked() ? 4 * (members + 1) : 0;
+  if (plain.kind <= NPU_FOLD_XOR) return left_out + 1;
+  if (plain.kind == NPU_FOLD_WELFORD && source.command.kind == NPU_SCAN) return kMerge;
+  if (plain.kind == NPU_FOLD_WELFORD) return left_out + (plain.instr.b == NPU_NO_VALUE ? kMomentsOfValues : kMoments);
+  if (plain.kind != NPU_FOLD_CUSTOM) return left_out + (rises(*source.program, plain, along) ? kRising : kExtreme);
+  const Segment segment = combines_of(*source.program)[static_cast<size_t>(fold_combine(plain.instr))];
+  return left_out + segment.end - segment.begin;
 }
 
 }  // namespace npu::legalise

@@ -12,9 +12,9 @@ using Tuple = std::vector<uint16_t>;
 
 class Combiner {
  public:
-  // Of the fold `plain` of `source`, whose values `writer` copies.
-  Combiner(Writer& writer, const Draft& source, const Plain& plain)
-      : writer_(writer), program_(*source.program), plain_(plain) {}
+  // Of the fold `plain` of `source`, whose values `writer` copies. `along`: elements come in the order of this
+  // dimension, so that of equals the first is the lowest where that is what argmax and argmin have as index.
+  Combiner(Writer& writer, const Draft& source, const Plain& plain, int along = -1);
 
   // Does the tuple need that last member?
   static bool flagged(const Plain& plain);
@@ -40,10 +40,11 @@ class Combiner {
   Writer& writer_;
   const Program& program_;
   const Plain& plain_;
+  const bool rising_;
 };
 
 // How many instructions a combination of two elements takes, at most.
-int combine_length(const Draft& source, const Plain& plain);
+int combine_length(const Draft& source, const Plain& plain, int along);
 // The value that leaves every other as it is, as a constant; of argmax and argmin, and of tuples, that of `member`.
 uint16_t identity(Writer& writer, const Plain& plain, uint32_t member);
 // A constant of any type.

@@ -130,10 +130,7 @@ bool arg_as_extreme(const Draft& refused, Script& script) {
   uint16_t best = phases.fold(kind, phases.a(), phases.mask());
   phases.next();
   uint16_t hit = phases.is(NPU_OP_EQ, phases.a(), best);
-  if (real) {
-    const uint16_t nans = phases.op(NPU_OP_AND, phases.is(NPU_OP_ISNAN, phases.a()), phases.is(NPU_OP_ISNAN, best));
-    hit = phases.op(NPU_OP_OR, hit, nans);
-  }
+  if (real) hit = phases.op(NPU_OP_OR, hit, phases.is(NPU_OP_ISNAN, phases.a()));  // if there is one, the best is one
   uint16_t place = phases.fold(NPU_FOLD_MIN, phases.b(), both(phases.mask(), hit));
   if (real && wants_value) {  // of both zeros the one that stands there
     phases.next();
@@ -182,19 +179,19 @@ bool moments_as_sums(const Draft& refused, Script& script) {
 
 constexpr uint32_t kFolding = for_kind(NPU_REDUCE) | for_kind(NPU_SCAN);
 constexpr Rule kRules[] = {
-    {.name = "min as max of what is turned around",
+    {.name = kTurned,
      .why = "the negation of floats, and the complement of integers and bools, turns their order around; or max as min",
      .price = Price::kCalls,
      .kinds = kFolding,
      .repeats = false,
      .make = min_as_max},
-    {.name = "and, or as min, max",
+    {.name = kLogicAsExtremes,
      .why = "false is less than true",
      .price = Price::kCalls,
      .kinds = kFolding,
      .repeats = false,
      .make = logic_as_extremes},
-    {.name = "logic as a count",
+    {.name = kLogicAsCount,
      .why = "any, all and odd are questions about the number of those that are true, or false",
      .price = Price::kPass,
      .kinds = kFolding,

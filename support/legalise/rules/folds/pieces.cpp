@@ -14,7 +14,7 @@ void fold_blocks(const Draft& refused, const Plain& plain, const Cut& cut, Scrip
   Draft map(NPU_MAP, size);
   Writer writer(refused, map);
   Unroll unroll(writer, refused, plain, cut);
-  Combiner combiner(writer, refused, plain);
+  Combiner combiner(writer, refused, plain, cut.dimension);
   const Tuple folded = fold_block(combiner, unroll, writer, plain, cut);
   const bool done = inner_points(map, kept_rank(refused)) == 1;
   std::vector<Operand> left;
@@ -59,7 +59,7 @@ bool one_element(const Draft& refused, Script& script) {
 }
 
 // How many elements a program takes. Programs grow with it, commands get fewer.
-constexpr int64_t kWide = 32, kNarrow = 2;
+constexpr int64_t kWide = 48, kNarrow = 2;
 
 bool wide(const Draft& refused, Script& script) {
   return !for_own_folds(refused) && in_pieces(refused, script, kWide);

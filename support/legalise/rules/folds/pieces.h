@@ -52,9 +52,13 @@ bool value_first(const Draft& refused, const Plain& plain, Script& script);
 constexpr const char* kValueFirst = "the value in scratch, then its fold";
 constexpr const char* kArgAsMax = "argmax as max, then the lowest place of it";
 constexpr const char* kMomentsAsSums = "moments as sums";
+constexpr const char* kTurned = "min as max of what is turned around";
+constexpr const char* kLogicAsExtremes = "and, or as min, max";
+constexpr const char* kLogicAsCount = "logic as a count";
 constexpr const char* kMapAsReduce = "a MAP as a REDUCE without folds";
 
-// Does a chip's own fold stand behind this draft? Who makes folds out of MAPs does better with the command before.
+// Has a rule begun that makes use of a chip's own folds? Who makes folds out of MAPs does better with the command
+// before.
 bool for_own_folds(const Draft& draft);
 
 }  // namespace npu::legalise

@@ -14,7 +14,7 @@ std::vector<Operand> scan_blocks(const Draft& refused, const Plain& plain, Cut c
   Draft map(NPU_MAP, size);
   Writer writer(refused, map);
   Unroll unroll(writer, refused, plain, cut);
-  Combiner combiner(writer, refused, plain);
+  Combiner combiner(writer, refused, plain, cut.dimension);
   std::vector<Operand> totals, running;
   std::vector<Stored> stores;
   for (const uint16_t member : fold_block(combiner, unroll, writer, plain, cut)) {
@@ -37,7 +37,7 @@ void run_blocks(const Draft& refused, const Plain& plain, const Cut& cut, const 
   Draft map(NPU_MAP, size);
   Writer writer(refused, map);
   Unroll unroll(writer, refused, plain, cut);
-  Combiner combiner(writer, refused, plain);
+  Combiner combiner(writer, refused, plain, cut.dimension);
   Tuple all;
   for (int64_t k = 0; k < cut.copies(); ++k) {
     const uint16_t there = unroll.at(k);
@@ -71,7 +71,7 @@ bool in_pieces(const Draft& refused, Script& script, int64_t widest) {
 }
 
 // As of folds.
-constexpr int64_t kWide = 32, kNarrow = 2;
+constexpr int64_t kWide = 48, kNarrow = 2;
 
 bool wide(const Draft& refused, Script& script) {
   return !for_own_folds(refused) && in_pieces(refused, script, kWide);

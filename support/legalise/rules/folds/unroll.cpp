@@ -49,57 +49,138 @@ void Unroll::end() {
   writer_.map_operands({});
 }
 
-Cut cut(const Draft& source, const Plain& plain, int dimension, int64_t widest, bool in_order) {
-  // Of the contract's limits, with room for what stands around the elements.
-  constexpr int64_t kOperands = NPU_MAX_OPERANDS - 6, kInstructions = NPU_MAX_INSTRS - 32;
-  constexpr int64_t kOfPlace = 8;  // instructions that say where an element lies, and whether it is there
+namespace {
+
+// Of the contract's limits, with room for what stands around the elements.
+constexpr int64_t kOperands = NPU_MAX_OPERANDS - 4, kInstructions = NPU_MAX_INSTRS - 32;
+// Elements whose moments are taken at once are all alive until their mean is known: so many values, or so many tuples.
+constexpr int64_t kLiveValues = 48, kLiveTuples = 16;
+
+bool keeps_values(const Plain& plain) {
+  return plain.kind == NPU_FOLD_WELFORD && plain.instr.b == NPU_NO_VALUE && !plain.masked();
+}
+
+// What an element takes of a program.
+struct Need {
+  int64_t instructions = 0, operands = 0, shared = 0;  // shared: operands that all elements have in common
+  bool fixed = false;                                  // an operand cannot be moved
+};
+
+Need need_of(const Draft& source, const Plain& plain, int dimension, bool in_order) {
+  constexpr int64_t kPlace = 4, kGuard = 8;  // instructions that say where an element lies, and whether it is there
   const Program& program = *source.program;
   const std::vector<bool> needed = needs(program, {plain.id});
-  int64_t length = combine_length(source, plain) + kOfPlace, moving = 0;
+  Need need{.instructions = combine_length(source, plain, dimension) + (in_order ? kGuard : 1)};
   std::vector<bool> seen(source.operands.size(), false);
   for (size_t id = 0; id < needed.size(); ++id) {
     const npu_instr& instr = program.instrs[id];
-    length += needed[id];
-    if (!needed[id] || (instr.op != NPU_OP_LOAD && instr.op != NPU_OP_LOAD_AT)) continue;
+    if (!needed[id]) continue;
+    need.instructions += instr.op == NPU_OP_INDEX ? kPlace : 1;
+    if (instr.op != NPU_OP_LOAD && instr.op != NPU_OP_LOAD_AT) continue;
     const npu_operand& form = source.operands[instr.imm].form;
+    const bool moves = form.stride[dimension] != 0;
     // A limit counts from the operand's address, which moves with the element.
-    if (instr.op == NPU_OP_LOAD_AT && form.limit && form.stride[dimension]) widest = 1;
-    moving += !seen[instr.imm];
+    need.fixed |= instr.op == NPU_OP_LOAD_AT && form.limit && moves;
+    if (!seen[instr.imm]) ++(moves ? need.operands : need.shared);
     seen[instr.imm] = true;
   }
-  const bool scan = source.command.kind == NPU_SCAN;
-  const auto results = static_cast<int64_t>(plain.stores.size());
-  const int64_t each = std::max<int64_t>(moving + (scan ? results : 0), 1);
-  const int64_t room = kOperands - (scan ? 3 : std::max<int64_t>(results, 4));
-  const int64_t most = std::min({widest, room / each, kInstructions / (length + (scan ? results : 0))});
+  if (source.command.kind == NPU_SCAN) {
+    need.operands += static_cast<int64_t>(plain.stores.size());
+    need.instructions += static_cast<int64_t>(plain.stores.size());
+  }
+  return need;
+}
+
+}  // namespace
+
+Cut cut(const Draft& source, const Plain& plain, int dimension, int64_t widest, bool in_order) {
   Cut out{.dimension = dimension, .n = source.command.size[dimension], .fan = 1, .in_order = in_order};
-  if (most < 2) return out;
-  // As few rounds as that takes, and in those as few elements at a time.
+  const Need need = need_of(source, plain, dimension, in_order);
+  const bool scan = source.command.kind == NPU_SCAN;
+  const auto members = static_cast<int64_t>(Combiner::types(plain).size());
+  const int64_t results = std::max(scan ? members : static_cast<int64_t>(plain.stores.size()), members);
+  const bool moments = plain.kind == NPU_FOLD_WELFORD && !scan;
+  if (moments && widest > 2) widest = keeps_values(plain) ? kLiveValues : kLiveTuples;
+  const int64_t room = kOperands - need.shared - results;
+  const int64_t most =
+      std::min({widest, room / std::max<int64_t>(need.operands, 1), kInstructions / need.instructions});
+  if (most < 2 || need.fixed) return out;
+  // What is left after the first round are tuples. As few rounds as that takes, and in those as few elements at a time.
+  const int64_t later = std::clamp<int64_t>(kOperands / members / (scan ? 2 : 1), 2, moments ? kLiveTuples : most);
   int rounds = 1;
-  const auto reaches = [&](int64_t fan) {
-    int64_t count = 1;
-    for (int k = 0; k < rounds && count < out.n; ++k) count *= fan;
+  const auto reaches = [&](int64_t first, int64_t others) {
+    int64_t count = first;
+    for (int k = 1; k < rounds && count < out.n; ++k) count *= others;
     return count >= out.n;
   };
-  while (!reaches(most)) ++rounds;
-  for (out.fan = std::min<int64_t>(2, most); !reaches(out.fan);) ++out.fan;
+  while (!reaches(most, later)) ++rounds;
+  for (out.fan = 2; out.fan < most && !reaches(out.fan, std::min(out.fan, later));) ++out.fan;
   out.blocks = (out.n + out.fan - 1) / out.fan;
   if (out.in_order) out.fan = std::min(out.fan, out.n);
   return out;
 }
 
+namespace {
+
+// What a tuple holds beside its first members, of each element of a block.
+struct Element {
+  Tuple tuple;
+  uint16_t there;  // NPU_NO_VALUE: certainly
+};
+
+// Mean, m2 and count of a whole block: its sums, as a fold of values has them.
+Tuple block_moments(const std::vector<Element>& elements, Writer& writer, const Plain& plain) {
+  const int type = plain.types[0];
+  const bool values = keeps_values(plain);
+  const auto op = [&](npu_op op, uint16_t a, uint16_t b) { return writer.emit(op, type, a, b); };
+  const uint16_t zero = writer.real(type, 0), one = writer.real(type, 1);
+  const auto only = [&](uint16_t value, const Element& element) {
+    if (element.there == NPU_NO_VALUE) return value;
+    return writer.emit(NPU_OP_WHERE, type, element.there, value, zero);
+  };
+  int64_t certain = 0;
+  uint16_t sum = zero, count = NPU_NO_VALUE, m2 = zero;
+  for (const Element& element : elements) {
+    const uint16_t n = values ? one : element.tuple[2];
+    sum = op(NPU_OP_ADD, sum, only(values ? element.tuple[0] : op(NPU_OP_MUL, element.tuple[0], n), element));
+    if (values && element.there == NPU_NO_VALUE)
+      ++certain;
+    else
+      count = count == NPU_NO_VALUE ? only(n, element) : op(NPU_OP_ADD, count, only(n, element));
+  }
+  const uint16_t sure = writer.real(type, static_cast<double>(certain));
+  count = count == NPU_NO_VALUE ? sure : certain ? op(NPU_OP_ADD, count, sure) : count;
+  uint16_t mean = op(NPU_OP_DIV, sum, count);
+  if (!values) mean = writer.emit(NPU_OP_WHERE, type, writer.emit(NPU_OP_EQ, NPU_BOOL, count, zero), zero, mean);
+  for (const Element& element : elements) {
+    const uint16_t d = op(NPU_OP_SUB, element.tuple[0], mean);
+    uint16_t square = op(NPU_OP_MUL, d, d);
+    if (!values) square = op(NPU_OP_ADD, element.tuple[1], op(NPU_OP_MUL, square, element.tuple[2]));
+    m2 = op(NPU_OP_ADD, m2, only(square, element));
+  }
+  return {mean, m2, count};
+}
+
+}  // namespace
+
 Tuple fold_block(Combiner& combiner, Unroll& unroll, Writer& writer, const Plain& plain, const Cut& cut) {
   Tuple all;
+  std::vector<Element> elements;
+  const bool moments = plain.kind == NPU_FOLD_WELFORD && cut.copies() > 1;
   for (int64_t k = 0; k < cut.copies(); ++k) {
     const uint16_t there = unroll.at(k);
-    Tuple one = combiner.element();
+    Tuple one = moments && keeps_values(plain) ? Tuple{writer.value(plain.instr.a)} : combiner.element();
+    if (moments) {
+      elements.push_back({std::move(one), there});
+      continue;
+    }
     if (k == 0 && plain.kind == NPU_FOLD_SUM && is_float(plain.types[0])) all = combiner.identity();  // 0 + -0 is 0
     if (!all.empty()) one = combiner.combine(all, one);
     all = there == NPU_NO_VALUE ? one : combiner.choose(there, one, all);
   }
   unroll.end();
   writer.forget();
-  return all;
+  return moments ? block_moments(elements, writer, plain) : all;
 }
 
 Draft fold_again(const Draft& refused, const Plain& plain, const std::vector<int64_t>& size,
@@ -126,7 +207,8 @@ Draft fold_again(const Draft& refused, const Plain& plain, const std::vector<int
 }
 
 bool for_own_folds(const Draft& draft) {
-  return came_by(draft, kValueFirst) || came_by(draft, kArgAsMax) || came_by(draft, kMomentsAsSums);
+  constexpr const char* kPrepare[] = {kValueFirst, kArgAsMax, kMomentsAsSums, kTurned, kLogicAsExtremes, kLogicAsCount};
+  return std::any_of(std::begin(kPrepare), std::end(kPrepare), [&](const char* name) { return came_by(draft, name); });
 }
 
 }  // namespace npu::legalise
