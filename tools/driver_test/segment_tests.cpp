@@ -99,7 +99,10 @@ Case reduce_in_segments(Random& random) {
                  in = in_place ? out : c.input(random, dtype, Data::kSmall);
   if (in_place) fill(random, c.buffers[static_cast<size_t>(c.buffer_of(in))], Data::kSmall);
   Builder b("segments", combine ? NPU_SEGMENT_COMBINE : NPU_SEGMENT_EACH);
-  if (combine) affine(b), b.segment(NPU_SEGMENT_EACH);
+  if (combine) {
+    affine(b);
+    b.segment(NPU_SEGMENT_EACH);
+  }
   const Id x = any_value(random, b, c, in, compute);
   const Id mask = random.chance(40) ? b.compare(NPU_OP_GT, x, b.constant(compute, 0)) : none;
   std::vector<Made> made = {any_fold(random, b, c, x, mask, combine)};
@@ -124,6 +127,21 @@ Case reduce_in_segments(Random& random) {
   return c;
 }
 
+// Points and rows over which nothing is folded; each has something to store.
+Case reduce_without_folds(Random& random) {
+  const std::vector<int64_t> size = random_sizes(random, 1, 4, 1500);
+  Case c(NPU_REDUCE, size, static_cast<int>(random.between(0, static_cast<int64_t>(size.size()))));
+  const int kept = c.command.rank - c.command.inner_rank;
+  Builder b("no_folds");
+  b.store(c.output(random, NPU_F32), b.op(NPU_OP_NEG, b.load(c.input(random, NPU_F32, Data::kReal), NPU_F32)));
+  if (random.chance(50)) {
+    b.segment(NPU_SEGMENT_ROW);
+    b.store(c.output(random, NPU_I64, false, kept), b.load(c.input(random, NPU_I64, Data::kSpecial), NPU_I64));
+  }
+  c.set(b);
+  return c;
+}
+
 // Scans; scans of what they come to; what is stored beside them, in place or not.
 Case scan_in_segments(Random& random) {
   Case c(NPU_SCAN, random_sizes(random, 1, 3, random.chance(20) ? 8000 : 1500), 1);
@@ -133,7 +151,10 @@ Case scan_in_segments(Random& random) {
                  in = in_place ? out : c.input(random, dtype, Data::kSmall);
   if (in_place) fill(random, c.buffers[static_cast<size_t>(c.buffer_of(in))], Data::kSmall);
   Builder b("segments", combine ? NPU_SEGMENT_COMBINE : NPU_SEGMENT_EACH);
-  if (combine) affine(b), b.segment(NPU_SEGMENT_EACH);
+  if (combine) {
+    affine(b);
+    b.segment(NPU_SEGMENT_EACH);
+  }
   const Id x = any_value(random, b, c, in, compute);
   std::vector<Made> made = {any_fold(random, b, c, x, none, combine)};
   if (random.chance(30)) made.push_back(any_fold(random, b, c, x, none, false));
@@ -155,4 +176,5 @@ Case scan_in_segments(Random& random) {
 }  // namespace
 
 RANDOM_TEST("REDUCE: every kind of fold, in segments that store and compute", reduce_in_segments);
+RANDOM_TEST("REDUCE: points and rows without a fold", reduce_without_folds);
 RANDOM_TEST("SCAN: every kind of scan, in segments that store and scan again", scan_in_segments);
