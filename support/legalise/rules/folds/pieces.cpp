@@ -59,14 +59,16 @@ bool one_element(const Draft& refused, Script& script) {
 }
 
 // How many elements a program takes. Programs grow with it, commands get fewer.
-constexpr int64_t kWide = 48, kNarrow = 2;
+constexpr int64_t kWide = 48, kMiddle = 8, kNarrow = 2;
 
-bool wide(const Draft& refused, Script& script) {
-  return !for_own_folds(refused) && in_pieces(refused, script, kWide);
+template <int64_t Widest>
+bool own(const Draft& refused, Script& script) {
+  return !for_own_folds(refused) && in_pieces(refused, script, Widest);
 }
 
-bool narrow(const Draft& refused, Script& script) {
-  return in_pieces(refused, script, kNarrow);
+template <int64_t Widest>
+bool any(const Draft& refused, Script& script) {
+  return in_pieces(refused, script, Widest);
 }
 
 constexpr Rule kRules[] = {
@@ -82,13 +84,19 @@ constexpr Rule kRules[] = {
      .price = Price::kPasses,
      .kinds = for_kind(NPU_REDUCE),
      .repeats = true,
-     .make = wide},
+     .make = own<kWide>},
+    {.name = "a fold in eights as MAP",
+     .why = "as in pieces, for chips that take fewer operands or shorter programs",
+     .price = Price::kPasses,
+     .kinds = for_kind(NPU_REDUCE),
+     .repeats = true,
+     .make = own<kMiddle>},
     {.name = "a fold in pairs as MAP",
-     .why = "as in pieces, for chips that take few operands or short programs",
+     .why = "as in pieces, for chips that take few operands or short programs, and where other ways led nowhere",
      .price = Price::kLast,
      .kinds = for_kind(NPU_REDUCE),
      .repeats = true,
-     .make = narrow},
+     .make = any<kNarrow>},
 };
 
 }  // namespace

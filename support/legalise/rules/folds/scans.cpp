@@ -71,14 +71,16 @@ bool in_pieces(const Draft& refused, Script& script, int64_t widest) {
 }
 
 // As of folds.
-constexpr int64_t kWide = 48, kNarrow = 2;
+constexpr int64_t kWide = 48, kMiddle = 8, kNarrow = 2;
 
-bool wide(const Draft& refused, Script& script) {
-  return !for_own_folds(refused) && in_pieces(refused, script, kWide);
+template <int64_t Widest>
+bool own(const Draft& refused, Script& script) {
+  return !for_own_folds(refused) && in_pieces(refused, script, Widest);
 }
 
-bool narrow(const Draft& refused, Script& script) {
-  return in_pieces(refused, script, kNarrow);
+template <int64_t Widest>
+bool any(const Draft& refused, Script& script) {
+  return in_pieces(refused, script, Widest);
 }
 
 constexpr Rule kRules[] = {
@@ -87,13 +89,19 @@ constexpr Rule kRules[] = {
      .price = Price::kPasses,
      .kinds = for_kind(NPU_SCAN),
      .repeats = true,
-     .make = wide},
+     .make = own<kWide>},
+    {.name = "a scan in eights as MAP",
+     .why = "as in pieces, for chips that take fewer operands or shorter programs",
+     .price = Price::kPasses,
+     .kinds = for_kind(NPU_SCAN),
+     .repeats = true,
+     .make = own<kMiddle>},
     {.name = "a scan in pairs as MAP",
-     .why = "as in pieces, for chips that take few operands or short programs",
+     .why = "as in pieces, for chips that take few operands or short programs, and where other ways led nowhere",
      .price = Price::kLast,
      .kinds = for_kind(NPU_SCAN),
      .repeats = true,
-     .make = narrow},
+     .make = any<kNarrow>},
 };
 
 }  // namespace

@@ -100,7 +100,7 @@ Cut cut(const Draft& source, const Plain& plain, int dimension, int64_t widest, 
   const auto members = static_cast<int64_t>(Combiner::types(plain).size());
   const int64_t results = std::max(scan ? members : static_cast<int64_t>(plain.stores.size()), members);
   const bool moments = plain.kind == NPU_FOLD_WELFORD && !scan;
-  if (moments && widest > 2) widest = keeps_values(plain) ? kLiveValues : kLiveTuples;
+  if (moments) widest = std::min(widest, keeps_values(plain) ? kLiveValues : kLiveTuples);
   const int64_t room = kOperands - need.shared - results;
   const int64_t most =
       std::min({widest, room / std::max<int64_t>(need.operands, 1), kInstructions / need.instructions});
