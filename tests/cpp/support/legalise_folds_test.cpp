@@ -40,7 +40,7 @@ bool takes(const Poor& poor, const npu_command& command) {
          }) <= poor.segments;
 }
 
-std::shared_ptr<const Recipe> planned(const Poor& poor, const Draft& draft) {
+std::shared_ptr<const Recipe> planned(const Poor& poor, const Draft& draft, int* questions = nullptr) {
   std::vector<uint32_t> aliases;
   for (uint32_t k = 0; k < draft.operands.size(); ++k) aliases.push_back(k);
   std::vector<std::shared_ptr<Program>> programs;
@@ -51,7 +51,11 @@ std::shared_ptr<const Recipe> planned(const Poor& poor, const Draft& draft) {
         return reinterpret_cast<npu_program*>(programs.back().get());
       },
       .supports = [&](const npu_command& command) { return takes(poor, command); },
-      .refused = [](const std::string&) { return false; },
+      .refused =
+          [questions](const std::string&) {
+            if (questions) ++*questions;
+            return false;
+          },
   };
   return plan(draft, aliases, ask);
 }
@@ -169,6 +173,17 @@ TEST(scratch_of_folds_stays_in_proportion_to_operands) {
       for (const uint64_t bytes : recipe->scratch) scratch += bytes;
       CHECK_NOTE(scratch <= bytes_of(draft) / 4,
                  "expected less scratch than " + std::to_string(scratch) + " bytes for " + name + " with " + chip.name);
+    }
+}
+
+TEST(planning_a_fold_asks_few_questions) {
+  constexpr int kMost = 300;  // each takes some microseconds, once per signature
+  for (const Chip& chip : chips())
+    for (const auto& [name, draft] : usual_commands()) {
+      int questions = 0;
+      planned(chip.poor, draft, &questions);
+      CHECK_NOTE(questions <= kMost, "expected at most " + std::to_string(kMost) + " questions, got " +
+                                         std::to_string(questions) + " for " + name + " with " + chip.name);
     }
 }
 

@@ -45,7 +45,7 @@ int dimension_to_fold(const Draft& refused, const Plain& plain) {
 bool in_pieces(const Draft& refused, Script& script, int64_t widest) {
   const std::optional<Plain> fold = plain(refused, script);
   if (!fold || inner_points(refused, kept_rank(refused)) < 2) return false;
-  const Cut cut = npu::legalise::cut(refused, *fold, dimension_to_fold(refused, *fold), widest, !fold->any_order());
+  const Cut cut = share_out(refused, *fold, dimension_to_fold(refused, *fold), widest, !fold->any_order());
   if (cut.fan < 2) return value_first(refused, *fold, script);
   fold_blocks(refused, *fold, cut, script);
   return true;

@@ -40,7 +40,7 @@ class Unroll {
 
 // Shares out `dimension` so that no program has more than about `widest` elements, and fewer where they do not fit.
 // Less than 2 at a time: they do not fit.
-Cut cut(const Draft& source, const Plain& plain, int dimension, int64_t widest, bool in_order);
+Cut share_out(const Draft& source, const Plain& plain, int dimension, int64_t widest, bool in_order);
 // Each block's fold, as a tuple, in a MAP over the blocks.
 Tuple fold_block(Combiner& combiner, Unroll& unroll, Writer& writer, const Plain& plain, const Cut& cut);
 // The same REDUCE or SCAN over tuples that lie in memory, `size` being the index space.

@@ -62,7 +62,7 @@ void run_blocks(const Draft& refused, const Plain& plain, const Cut& cut, const 
 bool in_pieces(const Draft& refused, Script& script, int64_t widest) {
   const std::optional<Plain> scan = plain(refused, script);
   if (!scan || refused.points() == 0) return false;
-  const Cut cut = npu::legalise::cut(refused, *scan, refused.command.rank - 1, widest, true);
+  const Cut cut = share_out(refused, *scan, refused.command.rank - 1, widest, true);
   if (cut.fan < 2 && cut.n > 1) return value_first(refused, *scan, script);
   std::vector<Operand> running;
   if (cut.blocks > 1) running = scan_blocks(refused, *scan, cut, script);

@@ -93,7 +93,7 @@ Need need_of(const Draft& source, const Plain& plain, int dimension, bool in_ord
 
 }  // namespace
 
-Cut cut(const Draft& source, const Plain& plain, int dimension, int64_t widest, bool in_order) {
+Cut share_out(const Draft& source, const Plain& plain, int dimension, int64_t widest, bool in_order) {
   Cut out{.dimension = dimension, .n = source.command.size[dimension], .fan = 1, .in_order = in_order};
   const Need need = need_of(source, plain, dimension, in_order);
   const bool scan = source.command.kind == NPU_SCAN;
