@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "support/program/op_info.h"
 
@@ -32,10 +33,14 @@ void Writer::provide(uint16_t id, uint16_t here) {
   lasting_[id] = true;
 }
 
-void Writer::segment(npu_segment kind) {
+void Writer::forget() {
   flush();
   for (size_t k = 0; k < values_.size(); ++k)
     if (!lasting_[k]) values_[k] = NPU_NO_VALUE;
+}
+
+void Writer::segment(npu_segment kind) {
+  forget();
   emit(NPU_OP_SEGMENT, NPU_DTYPE_NONE, NPU_NO_VALUE, NPU_NO_VALUE, NPU_NO_VALUE, kind);
 }
 
@@ -43,6 +48,22 @@ uint16_t Writer::value(uint16_t id) {
   if (id == NPU_NO_VALUE) return NPU_NO_VALUE;
   if (values_[id] == NPU_NO_VALUE) values_[id] = add(moved(source_.program->instrs[id]));
   return values_[id];
+}
+
+// What was asked for so far is copied as it would have been then.
+void Writer::map_dimensions(std::vector<int> dimension) {
+  flush();
+  dimensions_ = std::move(dimension);
+}
+
+void Writer::map_operands(std::function<Operand(const Operand&)> become) {
+  flush();
+  become_ = std::move(become);
+}
+
+void Writer::guard(uint16_t mask) {
+  flush();
+  guard_ = mask;
 }
 
 void Writer::sink(uint16_t id) {
@@ -72,6 +93,8 @@ npu_instr Writer::moved(npu_instr instr) {
   instr.b = value(instr.b);
   instr.c = value(instr.c);
   instr.mask = value(instr.mask);
+  if (guard_ != NPU_NO_VALUE && op_info(instr.op).uses & kUsesMask)
+    instr.mask = instr.mask == NPU_NO_VALUE ? guard_ : emit(NPU_OP_AND, NPU_BOOL, instr.mask, guard_);
   switch (instr.op) {
     case NPU_OP_CONST:
       instr.imm = constant(source_.program->consts[instr.imm]);
@@ -85,7 +108,7 @@ npu_instr Writer::moved(npu_instr instr) {
     case NPU_OP_LOAD_AT:
     case NPU_OP_STORE:
     case NPU_OP_STORE_AT:
-      instr.imm = operand(source_.operands[instr.imm]);
+      instr.imm = operand(become_ ? become_(source_.operands[instr.imm]) : source_.operands[instr.imm]);
       break;
     case NPU_OP_INDEX:
     case NPU_OP_SIZE:

@@ -27,6 +27,8 @@ class Writer {
   bool provided(uint16_t id) const { return values_[id] != NPU_NO_VALUE; }
   // Forgets the values that were copied, not those that were provided: in a new segment they are not seen.
   void segment(npu_segment kind);
+  // The same without a segment: what is copied from now on is computed anew, for another point.
+  void forget();
   // The source's value `id`, with all that it needs. Folds, scans and `acc` must have been provided.
   uint16_t value(uint16_t id);
   // The source's instruction `id` that defines no value: a store, or a store_at. It and what it needs are written at
@@ -53,7 +55,11 @@ class Writer {
   uint32_t operand(const Operand& operand);
 
   // `index` and `size` of source dimension d become those of `dimension[d]` of the target.
-  void map_dimensions(std::vector<int> dimension) { dimensions_ = std::move(dimension); }
+  void map_dimensions(std::vector<int> dimension);
+  // From now on the source's operands are copied as these: with other strides, or moved.
+  void map_operands(std::function<Operand(const Operand&)> become);
+  // From now on what is copied touches memory, and checks an index, only where `mask` holds too; NPU_NO_VALUE: always.
+  void guard(uint16_t mask);
 
   void finish(const std::string& name);
 
@@ -71,6 +77,8 @@ class Writer {
   std::vector<bool> lasting_;     // those that were provided
   std::vector<bool> needed_;      // by sinks that are not written yet
   std::vector<int> dimensions_;
+  std::function<Operand(const Operand&)> become_;
+  uint16_t guard_ = NPU_NO_VALUE;
 };
 
 // Copies the whole program of `source`, but for the instructions that `replace` writes in another way: then it says
