@@ -4,7 +4,9 @@
 
 namespace npu::legalise {
 
+extern const std::span<const Rule> copy_rules;
 extern const std::span<const Rule> product_rules;
+extern const std::span<const Rule> sort_rules;
 
 constexpr uint32_t kProducts = for_kind(NPU_MATMUL) | for_kind(NPU_CONV);
 constexpr uint32_t kAnyKind = (1u << NPU_COMMAND_COUNT) - 1;
