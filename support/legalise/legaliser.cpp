@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "support/legalise/describe.h"
+#include "support/legalise/draft/ranges.h"
 #include "support/legalise/planner.h"
 
 namespace npu::legalise {
@@ -26,6 +27,9 @@ Draft draft_of(const npu_command& command, std::shared_ptr<const Program> progra
     operand.place = {Place::kOperand, k, 0};
   }
   for (uint32_t k = 0; k < command.param_count; ++k) draft.params.push_back({static_cast<int>(k), {}});
+  if (command.kind == NPU_SCATTER && command.params && draft.program)
+    for (const uint32_t k : params_of_offsets(*draft.program))
+      draft.params[k] = {static_cast<int>(k), command.params[k], true};
   return draft;
 }
 

@@ -23,6 +23,7 @@ class Search {
       recipe.steps.push_back({draft, program, path});
       return true;
     }
+    if (draft.plain) return false;
     // A chip that has nearly nothing has many dead ends; each costs microseconds, once per signature.
     constexpr int kMostQuestions = 4000;
     if (questions_ > kMostQuestions) return false;
@@ -145,6 +146,8 @@ std::string draft_key(const Draft& draft) {
 std::string signature(const Draft& draft, const std::vector<uint32_t>& aliases) {
   std::string key = draft_key(draft);
   for (const uint32_t alias : aliases) put(key, alias);
+  for (const Param& param : draft.params)
+    if (param.known) put(key, param.value);
   return key;
 }
 
