@@ -6,6 +6,7 @@ namespace npu::legalise {
 
 extern const std::span<const Rule> copy_rules;
 extern const std::span<const Rule> product_rules;
+extern const std::span<const Rule> scatter_rules;
 extern const std::span<const Rule> sort_rules;
 
 constexpr uint32_t kProducts = for_kind(NPU_MATMUL) | for_kind(NPU_CONV);
