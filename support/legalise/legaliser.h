@@ -80,7 +80,7 @@ class Legaliser {
   // As the contract's, of which they are the second answer: call them where the driver has said NPU_UNSUPPORTED.
   npu_status program_create(const npu_program_desc& desc, npu_program** out);
   static void program_destroy(const RefusedProgram* program);  // who destroys calls it for odd handles
-  // Sizes and strides must be there, because what is made depends on them.
+  // Sizes and strides must be there, because what is made depends on them; so must the parameters of SCATTER.
   npu_status supports(const npu_command& command);
   npu_status submit(npu_stream* stream, const npu_command& command);
 

@@ -30,6 +30,7 @@ class Search {
     if (recipe.steps.size() >= kMostSteps || (questions_ += answer != Answer::kTaken) > kMostQuestions) return false;
     if ((draft.program && draft.program->instrs.size() > kLongest) || is_dead(draft)) return false;
     const bool placed = answer == Answer::kRefusedAtSubmit;
+    if (draft.plain && !placed) return false;
     if ((placed && follow_any(draft, path, true)) || follow_any(draft, path, false)) return true;
     dead_[form(draft)].push_back(draft.tried);
     return false;
@@ -227,6 +228,8 @@ std::string skews(const Draft& draft) {
 std::string signature(const Draft& draft, const std::vector<uint32_t>& aliases) {
   std::string key = draft_key(draft);
   for (const uint32_t alias : aliases) put(key, alias);
+  for (const Param& param : draft.params)
+    if (param.known) put(key, param.value);
   return key;
 }
 

@@ -27,7 +27,7 @@ Plan plan(const Draft& refused, const std::vector<uint32_t>& aliases, const Ask&
 // The same recipe with another way for one of its steps, which submit has refused.
 Plan replan(const Recipe& recipe, size_t step, const std::vector<uint32_t>& aliases, const Ask& ask);
 
-// What a recipe depends on: all but addresses and the values of parameters and immediates.
+// What a recipe depends on: all but addresses and the values of immediates and of parameters that are not known.
 std::string signature(const Draft& draft, const std::vector<uint32_t>& aliases);
 // The same of a command in a recipe: whether a driver takes it depends on that.
 std::string draft_key(const Draft& draft);

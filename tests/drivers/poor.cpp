@@ -1,6 +1,7 @@
 // A chip that has less: a driver (the C model, unless driver=[...] says another) behind a table that refuses. Options
 // are words; what is not refused runs as it does there.
 //   commands=COPY+MAP+MATMUL   only these kinds
+//   combine=0                  SCATTER stores, and does not add, multiply or compare
 //   epilogue=0                 MATMUL and CONV without a program only
 //   segments=1                 REDUCE and SCAN with one each segment at most
 //   folds=sum+max              only these folds and scans; a fold count of more than one per segment: manyfolds=0
@@ -38,7 +39,7 @@ using Names = std::set<std::string>;
 
 struct Limits {
   Names commands, folds, types, products, compute, lacks;
-  bool epilogue = true, many_folds = true, rows = false, dense = false;
+  bool epilogue = true, combine = true, many_folds = true, rows = false, dense = false;
   int64_t segments = 100, rank = NPU_MAX_RANK, inner = NPU_MAX_RANK, operands = NPU_MAX_OPERANDS,
           instructions = NPU_MAX_INSTRS, grain = 1;
 };
@@ -84,6 +85,8 @@ Limits read_limits(const std::string& options, std::string* driver) {
       *numbers[key] = std::stoll(value);
     else if (key == "epilogue")
       limits.epilogue = value != "0";
+    else if (key == "combine")
+      limits.combine = value != "0";
     else if (key == "manyfolds")
       limits.many_folds = value != "0";
     else if (key == "layout")
@@ -114,6 +117,7 @@ std::string refuses(const Limits& limits, const npu_program_desc& program) {
       if (!among(limits.folds, npu::fold_name(npu::fold_kind(in)))) return npu::fold_name(npu::fold_kind(in));
       if (++folds > 1 && !limits.many_folds) return "several folds in a segment";
     }
+    if (in.op == NPU_OP_STORE_AT && in.flags != NPU_STORE_SET && !limits.combine) return "a store_at that combines";
     if (limits.lacks.count(npu::op_name(in.op))) return npu::op_name(in.op);
     if (in.dtype != NPU_DTYPE_NONE && !among(limits.compute, npu::dtype_name(in.dtype)))
       return npu::dtype_name(in.dtype);

@@ -1,7 +1,9 @@
 #include "support/legalise/draft/draft.h"
 
 #include <algorithm>
+
 #include <utility>
+#include "support/legalise/draft/ranges.h"
 
 namespace npu::legalise {
 
@@ -48,6 +50,9 @@ Draft draft_of(const npu_command& command, std::shared_ptr<const Program> progra
     if (!operand.immediate()) operand.skew = static_cast<uint8_t>(command.operands[k].addr & (kAlignment - 1));
   }
   for (uint32_t k = 0; k < command.param_count; ++k) draft.params.push_back({static_cast<int>(k), {}});
+  if (command.kind == NPU_SCATTER && command.params && draft.program)
+    for (const uint32_t k : params_of_offsets(*draft.program))
+      draft.params[k] = {static_cast<int>(k), command.params[k], true};
   return draft;
 }
 

@@ -43,6 +43,7 @@ struct Operand {
 struct Param {
   int from = -1;
   npu_scalar value{};
+  bool known = false;  // `value` is that of the call, too: it says where something lies, so that a recipe depends on it
 };
 
 struct Draft {
@@ -51,6 +52,7 @@ struct Draft {
   std::vector<Param> params;
   std::shared_ptr<const Program> program;  // null: none
   uint64_t tried = 0;                      // which rules (their place in the table) led here
+  bool plain = false;                      // for the driver itself: a rule that made it anew would make the work twice
 
   Draft() { command.struct_size = sizeof(npu_command); }
   Draft(npu_command_kind kind, const std::vector<int64_t>& size, int inner_rank = 0);

@@ -9,6 +9,8 @@ extern const std::span<const Rule> rank_rules, index_rules, dense_rules, type_ru
 // Of programs: functions, identities, what is put in front, where they are cut.
 extern const std::span<const Rule> function_rules, identity_rules, front_rules, cut_rules;
 extern const std::span<const Rule> product_rules, conv_rules;
+// Of SORT, SCATTER and COPY.
+extern const std::span<const Rule> sort_rules, scatter_rules, copy_rules;
 // Of REDUCE and SCAN.
 extern const std::span<const Rule> segment_rules, shape_rules, fold_kind_rules, value_rules, piece_rules, scan_rules;
 

@@ -15,7 +15,8 @@ std::span<const Rule> rules() {
     // help.
     for (const std::span<const Rule>& part :
          {rank_rules, index_rules, dense_rules, product_rules, conv_rules, segment_rules, shape_rules, fold_kind_rules,
-          value_rules, piece_rules, scan_rules, function_rules, identity_rules, front_rules, cut_rules, type_rules})
+          value_rules, piece_rules, scan_rules, copy_rules, sort_rules, scatter_rules, function_rules, identity_rules,
+          front_rules, cut_rules, type_rules})
       all.insert(all.end(), part.begin(), part.end());
     std::stable_sort(all.begin(), all.end(), [](const Rule& a, const Rule& b) { return a.price < b.price; });
     if (all.size() > 64) throw std::logic_error("expected at most 64 rules, got " + std::to_string(all.size()));
