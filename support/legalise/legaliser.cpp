@@ -192,10 +192,14 @@ npu_status Legaliser::run(npu_stream* stream, const npu_command& command, const 
       operands[k] = form;
       const auto offset = static_cast<uint64_t>(place.offset);
       if (place.kind == Place::kScratch) operands[k].addr = scratch[place.number] + offset;
-      if (place.kind == Place::kOperand) operands[k].addr = command.operands[place.number].addr + offset;
+      if (place.kind == Place::kOperand)
+        operands[k].addr = part_of(command.operands[place.number].addr, place.part) + offset;
     }
-    for (size_t k = 0; k < draft.params.size(); ++k)
-      params[k] = draft.params[k].from >= 0 ? command.params[draft.params[k].from] : draft.params[k].value;
+    for (size_t k = 0; k < draft.params.size(); ++k) {
+      const auto& [from, value, part] = draft.params[k];
+      params[k] = value;
+      if (from >= 0) params[k].u = part_of(command.params[from].u, part);
+    }
     npu_command given = draft.command;
     given.operands = operands;
     given.operand_count = static_cast<uint32_t>(draft.operands.size());

@@ -4,6 +4,10 @@
 
 namespace npu::legalise {
 
+uint64_t part_of(uint64_t bits, Part part) {
+  return part == Part::kWhole ? bits : part == Part::kLow ? bits & 0xffffffff : bits >> 32;
+}
+
 Operand Operand::moved(int64_t elements) const {
   Operand out = *this;
   if (!immediate()) out.place.offset += elements * dtype_size(form.dtype);
