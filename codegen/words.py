@@ -31,6 +31,9 @@ _FOLDED = {
     "not": operator.invert,
     "max": max,
     "min": min,
+    "eq": operator.eq,
+    "lt": operator.lt,
+    "ge": operator.ge,
 }
 
 
@@ -48,6 +51,8 @@ class Words(Sequence):
         return [self.as_type(v, "f32") for v in values] if real else super().common(values)
 
     def op(self, name: str, *arguments: Result) -> Result:
+        if name == "where" and not isinstance(arguments[0], Value):
+            return arguments[1] if arguments[0] else arguments[2]
         if name in _FOLDED and not any(isinstance(a, Value) for a in arguments):
             return _FOLDED[name](*arguments)
         return super().op(name, *arguments)
