@@ -24,6 +24,8 @@ bool product_then_program(const Draft& refused, Script& script) {
   const auto& instrs = refused.program->instrs;
   for (uint16_t id = 0; id < instrs.size(); ++id) {
     if (instrs[id].op == NPU_OP_ACC) writer.provide(id, writer.load(sums, type));
+    // In its place: a later load of memory that a store before it writes must not move behind the store.
+    if (instrs[id].op == NPU_OP_LOAD || instrs[id].op == NPU_OP_LOAD_AT) writer.value(id);
     if (instrs[id].op == NPU_OP_STORE) writer.sink(id);
   }
   writer.finish(refused.program->name);
