@@ -5,6 +5,7 @@
 namespace npu::legalise {
 
 extern const std::span<const Rule> number_rules;
+extern const std::span<const Rule> number_sort_rules;
 extern const std::span<const Rule> product_rules;
 
 constexpr uint32_t kProducts = for_kind(NPU_MATMUL) | for_kind(NPU_CONV);
