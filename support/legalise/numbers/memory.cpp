@@ -31,7 +31,7 @@ uint16_t InWords::offset(const Number& elements, const Operand& operand, bool do
       writer_.emit(NPU_OP_CHECK_INDEX, NPU_I32, end, word(0), NPU_NO_VALUE, 0, bad, NPU_INDEX_CHECK);
     }
   }
-  return emit_.op(NPU_OP_CAST, NPU_I64, here, NPU_NO_VALUE, NPU_NO_VALUE, NPU_DTYPE_NONE);
+  return writer_.emit(NPU_OP_CAST, NPU_I64, here, NPU_NO_VALUE, NPU_NO_VALUE, NPU_DTYPE_NONE);  // also of a constant
 }
 
 Number InWords::load(const npu_instr& in) {
@@ -67,9 +67,10 @@ void InWords::store(const npu_instr& in) {
   Number value = number(in.a);
   if (in.flags != NPU_STORE_SET) {
     // Sums and products of integers wrap, so that the low word is all of them that is stored.
-    const bool wraps = value.type != NPU_F64 && exact == NPU_I32 &&
-                       (in.flags == NPU_STORE_ADD || in.flags == NPU_STORE_MUL);
-    if (in_wide_storage(storage) || (is_wide(value.type) && !wraps)) throw Unsupported{};
+    const bool wraps = in.flags == NPU_STORE_ADD || in.flags == NPU_STORE_MUL;
+    const bool low_only = value.type != NPU_F64 && value.type != NPU_F32 && wraps;
+    const bool in_word = exact == NPU_I32 || storage == NPU_U32;
+    if ((is_wide(exact) || is_wide(value.type)) && !(low_only && in_word)) throw Unsupported{};
     if (is_wide(value.type)) value = {NPU_I32, value.low};
   } else if (is_wide(value.type) || is_wide(exact)) {
     value = convert(value, exact);

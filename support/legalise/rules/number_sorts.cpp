@@ -123,7 +123,7 @@ bool sort_words(const Draft& refused, Script& script) {
   const npu_command& command = refused.command;
   const int dtype = refused.operands[0].form.dtype;
   bool any = false;
-  for (const Operand& operand : refused.operands) any |= in_wide_storage(operand.form.dtype) && !operand.immediate();
+  for (const Operand& operand : refused.operands) any |= in_wide_storage(operand.form.dtype);
   Rows rows{refused.size(), refused.size(), command.rank - 1};
   if (!any || refused.operands[0].immediate() || rows.size.back() > INT32_MAX) return false;
   rows.sorted.back() = command.u.sort.count;
