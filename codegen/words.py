@@ -1,4 +1,4 @@
-"""Turns codegen/words.ops into support/legalise/numbers/words.npu: python codegen/words.py
+"""Turns codegen/words.ops and words_f64.ops into support/legalise/numbers/words.npu: python codegen/words.py
 
 The source is that of codegen/sequences.py, over i32 instead of f32. A function with a result type becomes a program;
 others are written out where they are called. An argument or result of i64, u64 or f64 is a pair of words, low and high:
@@ -15,8 +15,9 @@ from pathlib import Path
 from expression import Result, TableError, Value
 from sequences import Sequence
 
-SOURCE = Path(__file__).resolve().parent / "words.ops"
-TARGET = SOURCE.parent.parent / "support" / "legalise" / "numbers" / "words.npu"
+FOLDER = Path(__file__).resolve().parent
+SOURCES = [FOLDER / "words.ops", FOLDER / "words_f64.ops"]
+TARGET = FOLDER.parent / "support" / "legalise" / "numbers" / "words.npu"
 _NOTE = """\
 # Numbers of 64 bits as pairs of words, low and high, in i32, f32 and bool: docs/design/legalisation.md.
 # Made by codegen/words.py from codegen/words.ops, where they can be read. Do not edit.
@@ -70,6 +71,10 @@ def _words(name: str, type_: str) -> list[tuple[str, str]]:
     return [(f"{name}_low", "i32"), (f"{name}_high", "i32")] if type_ in _WIDE else [(name, type_)]
 
 
+def source_text() -> str:
+    return "\n".join(path.read_text() for path in SOURCES)
+
+
 def compile_words(source: str) -> str:
     parts = ast.parse(source).body
     numbers = {p.targets[0].id: ast.literal_eval(p.value) for p in parts if isinstance(p, ast.Assign)}
@@ -105,4 +110,4 @@ def compile_words(source: str) -> str:
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         sys.exit("expected no argument, got " + " ".join(sys.argv[1:]))
-    TARGET.write_text(compile_words(SOURCE.read_text()))
+    TARGET.write_text(compile_words(source_text()))

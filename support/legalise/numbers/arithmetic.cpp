@@ -82,8 +82,7 @@ std::optional<Number> InWords::in_one_word(int op, const std::vector<Number>& a)
       out = {x.least - y.most, x.most - y.least};
       break;
     case NPU_OP_MUL: {
-      const auto [least, most] =
-          std::minmax({x.least * y.least, x.least * y.most, x.most * y.least, x.most * y.most});
+      const auto [least, most] = std::minmax({x.least * y.least, x.least * y.most, x.most * y.least, x.most * y.most});
       out = {least, most};
       break;
     }
@@ -145,7 +144,7 @@ Number InWords::arithmetic(int op, const std::vector<Number>& a) {
     default:
       break;
   }
-  return called(op_name(op), type, a);
+  return called(op_name(op), op == NPU_OP_FREXP_E ? int{NPU_I32} : type, a);
 }
 
 Number InWords::word_by_word(int op, const Number& a, const Number& b) {

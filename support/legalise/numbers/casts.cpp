@@ -14,8 +14,7 @@ Number InWords::convert(const Number& value, int to) {
     const uint16_t high = from == NPU_F64 ? emit_.same(NPU_OP_AND, value.high, word(INT32_MAX)) : value.high;
     return {to, is(NPU_OP_NE, emit_.same(NPU_OP_OR, value.low, high), word(0))};
   }
-  if (from == NPU_BOOL && to == NPU_F64)
-    return {to, word(0), choose(value.low, word(0x3ff00000), word(0)), {}};
+  if (from == NPU_BOOL && to == NPU_F64) return {to, word(0), choose(value.low, word(0x3ff00000), word(0)), {}};
   if (from == NPU_BOOL) {
     Number out = extended(convert(value, NPU_I32).low, {0, 1});
     out.type = to;
@@ -50,10 +49,9 @@ Number InWords::bitcast(const npu_instr& in) {
   if (!in_wide_storage(from) && !in_wide_storage(to)) return copied(in);
   // Of an u32 the low word is what is stored.
   const int from_here = from == NPU_U32 ? int{NPU_I32} : from, to_here = to == NPU_U32 ? int{NPU_I32} : to;
-  const uint16_t bits = from_here == to_here
-                            ? value.low
-                            : emit_.op(NPU_OP_BITCAST, compute_dtype(to_here), value.low, NPU_NO_VALUE, NPU_NO_VALUE,
-                                       static_cast<uint32_t>(from_here | to_here << 8));
+  const uint16_t bits = from_here == to_here ? value.low
+                                             : emit_.op(NPU_OP_BITCAST, compute_dtype(to_here), value.low, NPU_NO_VALUE,
+                                                        NPU_NO_VALUE, static_cast<uint32_t>(from_here | to_here << 8));
   if (to == NPU_U32) return {NPU_I64, bits, word(0), {0, UINT32_MAX}};
   return {in.dtype, bits};
 }

@@ -118,8 +118,8 @@ uint16_t Emitter::neutral(const npu_instr& in) {
   if (op_info(in.op).args != 2 || (in.dtype != NPU_I32 && in.dtype != NPU_BOOL)) return NPU_NO_VALUE;
   const int type = writer_.type(in.a);
   if (type != NPU_I32 && type != NPU_BOOL) return NPU_NO_VALUE;
-  const bool swaps = in.op == NPU_OP_ADD || in.op == NPU_OP_MUL || in.op == NPU_OP_AND || in.op == NPU_OP_OR ||
-                     in.op == NPU_OP_XOR;
+  const bool swaps =
+      in.op == NPU_OP_ADD || in.op == NPU_OP_MUL || in.op == NPU_OP_AND || in.op == NPU_OP_OR || in.op == NPU_OP_XOR;
   std::optional<Value> right = known(in.b);
   uint16_t left = in.a;
   if (!right && swaps && (right = known(in.a))) left = in.b;

@@ -89,7 +89,8 @@ std::vector<uint16_t> InWords::given(const Tuple& tuple, size_t member, const Nu
     words[0] = emit_.op(NPU_OP_BITCAST, NPU_I32, words[0], NPU_NO_VALUE, NPU_NO_VALUE, NPU_F32 | NPU_I32 << 8);
   if (type == NPU_BOOL) return {inverted(words[0])};
   for (size_t k = 0; k < words.size(); ++k)
-    words[k] = emit_.same(NPU_OP_XOR, words[k], word(static_cast<int64_t>(part_of(to.flipped, k ? Part::kHigh : Part::kLow))));
+    words[k] =
+        emit_.same(NPU_OP_XOR, words[k], word(static_cast<int64_t>(part_of(to.flipped, k ? Part::kHigh : Part::kLow))));
   return words;
 }
 

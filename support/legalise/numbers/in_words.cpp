@@ -117,8 +117,7 @@ Number InWords::defined(uint16_t id) {
 
 Number InWords::copied(const npu_instr& in) {
   const auto here = [&](uint16_t id) { return id == NPU_NO_VALUE ? id : number(id).low; };
-  return {in.dtype,
-          emit_.op(static_cast<npu_op>(in.op), in.dtype, here(in.a), here(in.b), here(in.c), in.imm)};
+  return {in.dtype, emit_.op(static_cast<npu_op>(in.op), in.dtype, here(in.a), here(in.b), here(in.c), in.imm)};
 }
 
 Number InWords::number(uint16_t id) {

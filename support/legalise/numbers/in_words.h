@@ -81,8 +81,8 @@ class InWords {
   uint16_t is(npu_op op, uint16_t a, uint16_t b) { return emit_.op(op, NPU_BOOL, a, b); }
   uint16_t inverted(uint16_t condition) { return emit_.op(NPU_OP_NOT, NPU_BOOL, condition); }
   uint16_t sign_of(uint16_t low) { return emit_.same(NPU_OP_SHR, low, word(31)); }
-  Number integer(int64_t value);                // an i64
-  Number extended(uint16_t low, Range range);   // an i64 of an i32 with that range
+  Number integer(int64_t value);               // an i64
+  Number extended(uint16_t low, Range range);  // an i64 of an i32 with that range
   Number called(const std::string& name, int type, const std::vector<Number>& arguments);
   uint16_t choose(uint16_t condition, uint16_t yes, uint16_t no);
   Number choose(uint16_t condition, const Number& yes, const Number& no);
