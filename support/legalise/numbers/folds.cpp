@@ -38,7 +38,7 @@ InWords::Tuple InWords::layout(const npu_instr& in) {
   const uint16_t ids[] = {in.a, in.b, in.c};
   for (int k = 0, first = 0; k < tuple_size(in); ++k) {
     const int type = tuple.kind == NPU_FOLD_WELFORD ? int{in.dtype} : int{at(ids[k]).dtype};
-    tuple.members.push_back({type, first, is_wide(type) ? 2 : 1, 0});
+    tuple.members.push_back({type, first, is_wide(type) ? 2 : 1, 0, {}});
     first += tuple.members.back().words;
   }
   return tuple;
@@ -56,17 +56,12 @@ void InWords::fold(uint16_t id) {
   }
   uint32_t imm = in.imm;
   if (wide && tuple.kind != NPU_FOLD_CUSTOM) {
-    if (tuple.kind == NPU_FOLD_WELFORD) throw Unsupported{};
-    if (arg_kind(tuple.kind) && values[1].range.in_word()) tuple.members[1].words = 1;
-    int64_t inner = 1;
-    for (int d = source_.command.rank - source_.command.inner_rank; d < source_.command.rank; ++d)
-      inner *= source_.command.size[d];
-    if (in.mask != NPU_NO_VALUE || inner == 0) {
-      tuple.members[0].flipped = identity(tuple.kind, values[0].type);
-      if (arg_kind(tuple.kind)) tuple.members[1].flipped = ~uint64_t{0};
+    const int64_t inner = folded_points();
+    arrange(tuple, values, in.mask != NPU_NO_VALUE || inner == 0);
+    if (!keeps_kind(tuple, values[0], inner)) {
+      imm = NPU_FOLD_CUSTOM | static_cast<uint32_t>(combines_.size() + made_combines_.size()) << 8;
+      made_combines_.push_back(tuple);
     }
-    imm = NPU_FOLD_CUSTOM | static_cast<uint32_t>(combines_.size() + made_combines_.size()) << 8;
-    made_combines_.push_back(tuple);
   }
   if (wide && tuple.words() > NPU_MAX_TUPLE) throw Unsupported{};
   std::vector<uint16_t> words;
@@ -76,6 +71,45 @@ void InWords::fold(uint16_t id) {
   words.resize(NPU_MAX_TUPLE, NPU_NO_VALUE);
   tuple.id = writer_.emit(static_cast<npu_op>(in.op), type, words[0], words[1], words[2], imm, mask(in));
   tuples_[id] = tuple;
+}
+
+int64_t InWords::folded_points() const {
+  const npu_command& command = source_.command;
+  int64_t points = 1;
+  for (int d = command.rank - command.inner_rank; d < command.rank; ++d) points *= command.size[d];
+  return points;
+}
+
+// How a native fold of 64 bits lies in a custom one. `empty`: a row may have no element.
+void InWords::arrange(Tuple& tuple, const std::vector<Number>& values, bool empty) {
+  if (tuple.kind == NPU_FOLD_WELFORD) throw Unsupported{};
+  const auto shorten = [&](size_t k) {
+    if (values[k].type != NPU_I64 || !values[k].range.in_word()) return;
+    tuple.members[k].words = 1;
+    tuple.members[k].range = values[k].range;
+  };
+  if (empty) tuple.members[0].flipped = identity(tuple.kind, values[0].type);
+  if (!arg_kind(tuple.kind)) return;
+  if (empty) tuple.members[1].flipped = ~uint64_t{0};
+  if (!empty) shorten(0);
+  shorten(1);
+  tuple.members[1].first = tuple.members[0].words;
+}
+
+// A sum that stays in a word is one of i32, and so is an extreme of words where no row is empty.
+bool InWords::keeps_kind(Tuple& tuple, const Number& value, int64_t inner) {
+  if (value.type != NPU_I64 || !value.range.in_word() || inner > INT32_MAX) return false;
+  Range range = value.range;
+  const bool extreme = tuple.kind == NPU_FOLD_MAX || tuple.kind == NPU_FOLD_MIN;
+  if (tuple.kind == NPU_FOLD_SUM) {
+    range = {std::min<int64_t>(0, range.least * inner), std::max<int64_t>(0, range.most * inner)};
+  } else if (!extreme || tuple.members[0].flipped) {
+    return false;
+  }
+  if (!range.in_word()) return false;
+  tuple.members[0].words = 1;
+  tuple.members[0].range = range;
+  return true;
 }
 
 // A member as the words that a tuple holds.
@@ -107,7 +141,7 @@ Number InWords::taken(const Tuple& tuple, size_t member, const std::vector<uint1
   if (from.flipped && from.type == NPU_F32)
     words[0] = emit_.op(NPU_OP_BITCAST, NPU_F32, words[0], NPU_NO_VALUE, NPU_NO_VALUE, NPU_I32 | NPU_F32 << 8);
   if (!is_wide(from.type)) return {from.type, words[0]};
-  if (from.words == 1) return extended(words[0], {INT32_MIN, INT32_MAX});
+  if (from.words == 1) return extended(words[0], from.flipped ? Range{INT32_MIN, INT32_MAX} : from.range);
   return {from.type, words[0], words[1], {}};
 }
 

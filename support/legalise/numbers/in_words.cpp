@@ -141,12 +141,14 @@ Number InWords::param(const npu_instr& in) {
   const Param& given = source_.params[in.imm];
   if (!is_wide(in.dtype)) return {in.dtype, writer_.param(in.dtype, given)};
   if (given.part != Part::kWhole) throw Unsupported{};
-  Param part[2] = {given, given};
-  for (int k = 0; k < 2; ++k) {
-    part[k].part = k == 0 ? Part::kLow : Part::kHigh;
-    if (given.from < 0) part[k] = {-1, {.i = static_cast<int64_t>(part_of(given.value.u, part[k].part))}};
+  if (given.from < 0) {
+    if (in.dtype == NPU_I64) return integer(given.value.i);
+    return {in.dtype, word(given.value.i), word(given.value.i >> 32), {}};
   }
-  return {in.dtype, writer_.param(NPU_I32, part[0]), writer_.param(NPU_I32, part[1]), {}};
+  Param low = given, high = given;
+  low.part = Part::kLow;
+  high.part = Part::kHigh;
+  return {in.dtype, writer_.param(NPU_I32, low), writer_.param(NPU_I32, high), {}};
 }
 
 Number InWords::coordinate(const npu_instr& in) {

@@ -51,6 +51,7 @@ class InWords {
     int first;         // its word, or the low one
     int words;         // that are kept: an index below 2^31 needs one
     uint64_t flipped;  // bits that are stored inverted, so that 0, which an empty fold yields, is the identity
+    Range range;       // of an i64 that is kept in one word
   };
   struct Tuple {
     uint16_t id = NPU_NO_VALUE;  // of the fold that is made; none: of a combine segment
@@ -113,6 +114,9 @@ class InWords {
   void yield(const npu_instr& in);
   void write_combines();
   Tuple layout(const npu_instr& in);
+  int64_t folded_points() const;
+  static void arrange(Tuple& tuple, const std::vector<Number>& values, bool empty);
+  static bool keeps_kind(Tuple& tuple, const Number& value, int64_t inner);
   Number taken(const Tuple& tuple, size_t member, const std::vector<uint16_t>& words);
   std::vector<uint16_t> given(const Tuple& tuple, size_t member, const Number& value);
   std::vector<Number> combined(const Tuple& tuple, const std::vector<Number>& left, const std::vector<Number>& right);

@@ -9,6 +9,21 @@ namespace {
 // is then outside, wherever within this many elements the point itself lies.
 constexpr int64_t kMostOffset = int64_t{1} << 30;
 
+Range range_of(int storage) {
+  switch (storage) {
+    case NPU_U8:
+      return {0, UINT8_MAX};
+    case NPU_I8:
+      return {INT8_MIN, INT8_MAX};
+    case NPU_U16:
+      return {0, UINT16_MAX};
+    case NPU_I16:
+      return {INT16_MIN, INT16_MAX};
+    default:
+      return {INT32_MIN, INT32_MAX};
+  }
+}
+
 }  // namespace
 
 // The offset as the i64 that load_at and store_at ask for: an i32 that is cast, and nothing else.
@@ -51,6 +66,7 @@ Number InWords::load(const npu_instr& in) {
     const bool direct = !is_wide(in.dtype);
     const int type = direct ? int{in.dtype} : exact;
     const Number value{type, loaded(operand, type)};
+    if (in.dtype == NPU_I64 && type == NPU_I32) return extended(value.low, range_of(storage));
     return direct ? value : convert(value, in.dtype);
   }
   const uint16_t low = loaded(word_of(operand, 0), NPU_I32);

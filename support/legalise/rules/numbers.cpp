@@ -37,16 +37,18 @@ bool in_words(const Draft& refused, Script& script) {
   return true;
 }
 
-// Elements of 8 bytes are two words each: one dimension more.
+// Elements of 8 bytes are two words each: one dimension more. An u32 is one word.
 bool copy_words(const Draft& refused, Script& script) {
   const Operand &to = refused.operands[0], &from = refused.operands[1];
   const int rank = refused.command.rank;
-  const bool same = to.form.dtype == from.form.dtype && dtype_size(to.form.dtype) == 8;
-  if (!same || from.immediate() || rank == NPU_MAX_RANK) return false;
+  if (to.form.dtype != from.form.dtype || !in_wide_storage(to.form.dtype) || from.immediate()) return false;
   std::vector<int64_t> size = refused.size();
-  size.push_back(2);
   Operand words[2] = {word_of(to, 0), word_of(from, 0)};
-  for (Operand& one : words) one.form.stride[rank] = 1;
+  if (dtype_size(to.form.dtype) == 8) {
+    if (rank == NPU_MAX_RANK) return false;
+    size.push_back(2);
+    for (Operand& one : words) one.form.stride[rank] = 1;
+  }
   script.add(copy(size, words[0], words[1]));
   return true;
 }
