@@ -203,16 +203,20 @@ Number InWords::check_index(const npu_instr& in) {
   if (checks && where == NPU_NO_VALUE) range = {0, std::max<int64_t>(size.range.most - 1, 0)};
   if (index.type == NPU_I32) return {NPU_I32, emit(index.low, size.low, where)};
   if (index.range.in_word() && size.range.in_word()) return extended(emit(index.low, size.low, where), range);
+  const auto nearest = [&](const Number& a) {
+    const uint16_t limit = emit_.same(NPU_OP_XOR, sign_of(a.high), word(INT32_MAX));
+    return choose(is(NPU_OP_EQ, a.high, sign_of(a.low)), a.low, limit);
+  };
+  if (checks && size.range.in_word()) {
+    const Number result = extended(emit(nearest(index), size.low, where), range);
+    return where == NPU_NO_VALUE ? result : choose(where, result, index);
+  }
   const Number zero = integer(0);
   Number result = index;
   if (wraps) result = choose(compare(NPU_OP_LT, index, zero), arithmetic(NPU_OP_ADD, {index, size}), index);
   if (checks) {
     uint16_t bad = emit_.op(NPU_OP_OR, NPU_BOOL, compare(NPU_OP_LT, result, zero), compare(NPU_OP_GE, result, size));
     if (where != NPU_NO_VALUE) bad = emit_.op(NPU_OP_AND, NPU_BOOL, bad, where);
-    const auto nearest = [&](const Number& a) {
-      const uint16_t limit = emit_.same(NPU_OP_XOR, sign_of(a.high), word(INT32_MAX));
-      return choose(is(NPU_OP_EQ, a.high, sign_of(a.low)), a.low, limit);
-    };
     emit(nearest(index), nearest(size), bad);
   }
   if (where != NPU_NO_VALUE) return choose(where, result, index);
