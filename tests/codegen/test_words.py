@@ -169,6 +169,8 @@ WANTED = {
 
 def wanted(name, arguments):
     op, real = name.rpartition("_")[0], arguments[0].dtype.kind == "f"
+    if name == "f64_of_u32":
+        return arguments[0].view(np.uint32).astype(np.float64)
     if "_of_" in name:
         return converted(arguments[0], name.split("_")[0])
     if op in ("shl", "shr"):

@@ -136,6 +136,9 @@ Number InWords::arithmetic(int op, const std::vector<Number>& a) {
       if (real) throw Unsupported{};
       if (!signed_) return called(op == NPU_OP_MOD ? "fmod" : "div", type, a);
       break;
+    case NPU_OP_MUL:
+      if (const std::optional<Number> scaled = real ? by_power(a[0], a[1]) : std::nullopt) return *scaled;
+      break;
     case NPU_OP_RECIPROCAL:
       return called("div", type, {convert({NPU_I32, word(1)}, NPU_F64), a[0]});
     case NPU_OP_POW:
@@ -145,6 +148,17 @@ Number InWords::arithmetic(int op, const std::vector<Number>& a) {
       break;
   }
   return called(op_name(op), op == NPU_OP_FREXP_E ? int{NPU_I32} : type, a);
+}
+
+// A product with a power of 2 that is known is a third of any other. Uniform numbers are made by one.
+std::optional<Number> InWords::by_power(const Number& a, const Number& b) {
+  const std::optional<Value> low = emit_.known(b.low), high = emit_.known(b.high);
+  if (!low || !high) return emit_.known(a.low) && emit_.known(a.high) ? by_power(b, a) : std::nullopt;
+  const auto bits = static_cast<uint32_t>(high->i);
+  const int exponent = static_cast<int>(bits >> 20 & 2047);
+  if (low->i != 0 || bits & 0xfffff || exponent == 0 || exponent == 2047) return std::nullopt;
+  const Number scaled = called("ldexp", NPU_F64, {a, {NPU_I32, word(exponent - 1023)}});
+  return bits >> 31 ? called("neg", NPU_F64, {scaled}) : scaled;
 }
 
 Number InWords::word_by_word(int op, const Number& a, const Number& b) {

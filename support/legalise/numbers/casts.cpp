@@ -27,6 +27,11 @@ Number InWords::convert(const Number& value, int to) {
   }
   if (integers && to == NPU_I32) return {to, value.low};
   if (integers && to != NPU_F32 && to != NPU_F64) return {to, value.low, value.high, {}};
+  const bool unsigned_word = from == NPU_I64 && value.range.least >= 0 && value.range.most <= UINT32_MAX;
+  if (unsigned_word && to == NPU_F64) {
+    const std::vector<uint16_t> words = emit_.call("f64_of_u32", {value.low});
+    return {to, words[0], words[1], {}};
+  }
   if (from == NPU_I64 && value.range.in_word()) return convert({NPU_I32, value.low}, to);
   return called(std::string(dtype_name(to)) + "_of_" + dtype_name(from), to, {value});
 }

@@ -90,6 +90,7 @@ class InWords {
   uint16_t compare(int op, const Number& a, const Number& b);
   Number arithmetic(int op, const std::vector<Number>& a);
   std::optional<Number> in_one_word(int op, const std::vector<Number>& a);
+  std::optional<Number> by_power(const Number& a, const Number& b);
   Number extreme(int op, const Number& a, const Number& b);
   Number word_by_word(int op, const Number& a, const Number& b);
   Number power(const Number& base, const Number& exponent);
