@@ -212,9 +212,9 @@ npu_status Legaliser::submit(npu_stream* stream, const npu_command& command) {
   const Draft draft = draft_of(command, program);
   const std::string key = signature(draft, aliases_of(command));
   // It was just refused, whatever `supports` says of its form: then submit has seen a size, a stride or an address.
-  if (!refused_program(command.program) && driver_.supports(device_, &command) == NPU_OK) {
+  if (!refused_program(command.program)) {
     std::lock_guard lock(mutex_);
-    if (!find(draft, key)) refuse(draft);
+    if (!find(draft, key) && driver_.supports(device_, &command) == NPU_OK) refuse(draft);
   }
   // Each turn learns of one more command that the driver refuses at submit, and that no rule makes by itself.
   constexpr int kTurns = 32;

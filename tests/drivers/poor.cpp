@@ -7,7 +7,7 @@
 //   folds=sum+max              only these folds and scans; a fold count of more than one per segment: manyfolds=0
 //   types=f32+i64+bool         storage types of all operands
 //   products=i8                storage types of the inputs of MATMUL and CONV
-//   compute=f32+i32+bool       compute types of programs
+//   compute=f32+i32+bool       compute types of programs; but for an i64 that is only an address
 //   lacks=exp+philox           instructions
 //   layout=rows                inputs of products are row-major: the last stride is 1, the others descend
 //   dense=1                    operands of MAP, COPY and REDUCE are dense row-major, or broadcast whole dimensions
@@ -119,7 +119,7 @@ std::string refuses(const Limits& limits, const npu_program_desc& program) {
     }
     if (in.op == NPU_OP_STORE_AT && in.flags != NPU_STORE_SET && !limits.combine) return "a store_at that combines";
     if (limits.lacks.count(npu::op_name(in.op))) return npu::op_name(in.op);
-    if (in.dtype != NPU_DTYPE_NONE && !among(limits.compute, npu::dtype_name(in.dtype)))
+    if (in.dtype != NPU_DTYPE_NONE && !among(limits.compute, npu::dtype_name(in.dtype)) && !npu::is_address(program, k))
       return npu::dtype_name(in.dtype);
   }
   // A SCAN needs a second segment to store in.

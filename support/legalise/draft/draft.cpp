@@ -7,6 +7,10 @@
 
 namespace npu::legalise {
 
+uint64_t part_of(uint64_t bits, Part part) {
+  return part == Part::kWhole ? bits : part == Part::kLow ? bits & 0xffffffff : bits >> 32;
+}
+
 Operand Operand::moved(int64_t elements) const {
   return immediate() ? *this : moved_bytes(elements * dtype_size(form.dtype));
 }
@@ -75,11 +79,14 @@ Bound::Bound(const Draft& draft, const npu_command& refused, const std::vector<n
     const auto offset = static_cast<uint64_t>(place.offset);
     if (place.kind == Place::kScratch) operands[k].addr = scratch[place.number] + offset;
     if (place.kind != Place::kOperand) continue;
-    const npu_addr there = refused.operands[place.number].addr;
+    const npu_addr there = part_of(refused.operands[place.number].addr, place.part);
     operands[k].addr = draft.operands[k].immediate() ? there >> (8 * offset) : there + offset;
   }
-  for (size_t k = 0; k < draft.params.size(); ++k)
-    params[k] = draft.params[k].from >= 0 ? refused.params[draft.params[k].from] : draft.params[k].value;
+  for (size_t k = 0; k < draft.params.size(); ++k) {
+    const Param& param = draft.params[k];
+    params[k] = param.value;
+    if (param.from >= 0) params[k].u = part_of(refused.params[param.from].u, param.part);
+  }
   command.operands = operands;
   command.operand_count = static_cast<uint32_t>(draft.operands.size());
   command.params = params;

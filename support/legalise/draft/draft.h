@@ -12,6 +12,10 @@
 
 namespace npu::legalise {
 
+// Of 64 bits that a call brings, an immediate or a parameter: all of them, or one word as an i32.
+enum class Part : uint8_t { kWhole, kLow, kHigh };
+uint64_t part_of(uint64_t bits, Part part);
+
 // Where an operand's first element lies.
 struct Place {
   enum Kind : uint8_t {
@@ -21,6 +25,7 @@ struct Place {
   } kind = kOperand;
   uint32_t number = 0;
   int64_t offset = 0;
+  Part part = Part::kWhole;  // of an immediate
   bool operator==(const Place&) const = default;
 };
 
@@ -44,6 +49,7 @@ struct Param {
   int from = -1;
   npu_scalar value{};
   bool known = false;  // `value` is that of the call, too: it says where something lies, so that a recipe depends on it
+  Part part = Part::kWhole;  // of what the call brings
 };
 
 struct Draft {

@@ -14,7 +14,7 @@ bool same(const npu_operand& a, const npu_operand& b) {
 }
 
 bool same(const Param& a, const Param& b) {
-  return a.from == b.from && (a.from >= 0 || a.value.u == b.value.u);
+  return a.from == b.from && a.part == b.part && (a.from >= 0 || a.value.u == b.value.u);
 }
 
 }  // namespace

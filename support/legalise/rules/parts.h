@@ -9,6 +9,8 @@ extern const std::span<const Rule> rank_rules, index_rules, dense_rules, type_ru
 // Of programs: functions, identities, what is put in front, where they are cut.
 extern const std::span<const Rule> function_rules, identity_rules, front_rules, cut_rules;
 extern const std::span<const Rule> product_rules, conv_rules;
+// Of numbers of 64 bits.
+extern const std::span<const Rule> number_rules, number_sort_rules;
 // Of SORT, SCATTER and COPY.
 extern const std::span<const Rule> sort_rules, scatter_rules, copy_rules;
 // Of REDUCE and SCAN.

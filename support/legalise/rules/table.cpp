@@ -16,7 +16,7 @@ std::span<const Rule> rules() {
     for (const std::span<const Rule>& part :
          {rank_rules, index_rules, dense_rules, product_rules, conv_rules, segment_rules, shape_rules, fold_kind_rules,
           value_rules, piece_rules, scan_rules, copy_rules, sort_rules, scatter_rules, function_rules, identity_rules,
-          front_rules, cut_rules, type_rules})
+          front_rules, cut_rules, type_rules, number_sort_rules, number_rules})
       all.insert(all.end(), part.begin(), part.end());
     std::stable_sort(all.begin(), all.end(), [](const Rule& a, const Rule& b) { return a.price < b.price; });
     if (all.size() > 64) throw std::logic_error("expected at most 64 rules, got " + std::to_string(all.size()));
