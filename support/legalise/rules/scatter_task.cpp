@@ -172,8 +172,10 @@ void ScatterTask::read_values(bool checks) {
   script_.add(map);
 }
 
+// Behind the items of a row are slots that are behind all others.
 void ScatterTask::sort() {
-  sorted_ = script_.scratch(slot_type_, {rows_, items_});
+  const int64_t length = row_length();
+  sorted_ = script_.scratch(slot_type_, {rows_, length});
   order_ = script_.scratch(items_ < INT32_MAX ? NPU_I32 : NPU_I64, {rows_, items_});
   Draft sort(NPU_SORT, {rows_, items_}, 1);
   sort.command.u.sort.count = items_;
@@ -182,8 +184,14 @@ void ScatterTask::sort() {
   places.form.dtype = NPU_I64;
   places.form.flags = NPU_OPERAND_IMMEDIATE;
   places.place.kind = Place::kLiteral;
-  sort.operands = {strided(slots_, dense_strides({rows_, items_})), places, sorted_, order_};
+  sort.operands = {strided(slots_, {items_, 1}), places, sorted_, order_};
   script_.add(sort);
+
+  Draft ends(NPU_MAP, {rows_, length - items_});
+  Writer writer(scatter_, ends);
+  writer.store(sorted_.moved(items_), writer.integer(slot_type_, none_));
+  writer.finish("scatter_ends");
+  script_.add(ends);
 }
 
 // Values in the order of their slots.
@@ -204,16 +212,16 @@ constexpr int64_t kReach = 8;
 
 // Sums of values in order, within each slot: a step adds those that so many items before have so far.
 void ScatterTask::combine() {
-  const Sizes size = {rows_, items_, columns_}, per_item = {items_, 1, 0};
+  const Sizes size = {rows_, items_, columns_}, slots = {row_length(), 1, 0};
   for (int64_t reach = 1; reach < items_; reach *= kReach) {
     const Operand next = script_.scratch(target_.type, size);
     Draft map(NPU_MAP, size);
     Writer writer(scatter_, map);
-    const uint16_t slot = writer.load(strided(sorted_, per_item), NPU_I64), place = writer.index(1);
+    const uint16_t slot = writer.load(strided(sorted_, slots), NPU_I64), place = writer.index(1);
     uint16_t sum = writer.load(sums_, target_.type);
     for (int64_t back = reach; back < std::min(reach * kReach, items_); back += reach) {
       const uint16_t there = writer.emit(NPU_OP_GE, NPU_BOOL, place, writer.integer(NPU_I64, back));
-      const uint16_t before = writer.load(strided(sorted_, per_item).moved(-back), NPU_I64, there);
+      const uint16_t before = writer.load(strided(sorted_, slots).moved(-back), NPU_I64, there);
       uint16_t same = writer.emit(NPU_OP_EQ, NPU_BOOL, before, slot);
       same = writer.emit(NPU_OP_AND, NPU_BOOL, same, there);
       const uint16_t more = writer.load(sums_.moved(-back * columns_), target_.type, same);

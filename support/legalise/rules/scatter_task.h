@@ -1,6 +1,7 @@
 // SCATTER from commands that store at fixed places. First the program computes where each point stores and what; then
 // the slots of memory find their points, or the points that meet are combined and stored without meeting.
 #pragma once
+#include <bit>
 #include <vector>
 
 #include "support/legalise/draft/writer.h"
@@ -27,6 +28,7 @@ class ScatterTask {
     read_slots(first);
     read_values(first);
   }
+  void look();
   void ask_all();
   void search();
   void store_apart();
@@ -39,6 +41,8 @@ class ScatterTask {
   Writer program(const Draft& source, Draft& map, const std::vector<int>& dimensions, bool checks) const;
   void read_slots(bool checks);
   void read_values(bool checks);
+  // Of sorted slots: a power of two above the number of items.
+  int64_t row_length() const { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(items_ + 1))); }
   void sort();
   void gather();
   void combine();

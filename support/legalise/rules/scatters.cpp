@@ -7,6 +7,33 @@
 
 namespace npu::legalise {
 
+// Every slot looks at the items of its row, which are few.
+void ScatterTask::look() {
+  Draft map = over_slots(NPU_MAP, target_.extent);
+  Writer writer(scatter_, map);
+  const uint16_t slot = writer.index(static_cast<int>(row_sizes_.size()), slot_type_);
+  std::vector<uint16_t> mine;
+  uint16_t any = NPU_NO_VALUE;
+  for (int64_t item = 0; item < items_; ++item) {
+    const uint16_t there = writer.load(strided(slots_, row_strides(items_, 1)).moved(item), slot_type_);
+    mine.push_back(writer.emit(NPU_OP_EQ, NPU_BOOL, there, slot));
+    any = item ? writer.emit(NPU_OP_OR, NPU_BOOL, any, mine.back()) : mine.back();
+  }
+  uint16_t value = combines() ? writer.load(destination(), target_.type, any) : uint16_t{NPU_NO_VALUE};
+  for (int64_t item = 0; item < items_; ++item) {
+    const uint16_t next = writer.load(of_items(values_).moved(item * columns_), target_.type);
+    if (value == NPU_NO_VALUE) {
+      value = next;
+      continue;
+    }
+    const uint16_t met = combines() ? combined(writer, value, next) : next;
+    value = writer.emit(NPU_OP_WHERE, target_.type, mine[static_cast<size_t>(item)], met, value);
+  }
+  writer.store(destination(), value, any);
+  writer.finish(scatter_.program->name);
+  script_.add(map);
+}
+
 // Every slot asks all items of its row.
 void ScatterTask::ask_all() {
   static constexpr std::array<npu_fold, 5> kFold = {NPU_FOLD_COUNT, NPU_FOLD_SUM, NPU_FOLD_PROD, NPU_FOLD_MAX,
@@ -52,25 +79,22 @@ void ScatterTask::search() {
   const Operand found = script_.scratch(items_ < INT32_MAX ? NPU_I32 : NPU_I64, {rows_, target_.extent});
   Draft map(NPU_MAP, {rows_, target_.extent});
   Writer writer(scatter_, map);
-  const Operand row = strided(sorted_, {items_, 0});
-  const uint16_t slot = writer.index(1), one = writer.integer(NPU_I64, 1), zero = writer.integer(NPU_I64, 0);
-  const uint16_t all = writer.integer(NPU_I64, items_);
-  uint16_t count = zero;  // of items whose slot is not behind this one, as far as is known
-  const auto slot_before = [&](uint16_t end, uint16_t mask) {
-    return writer.load_at(row, NPU_I64, writer.emit(NPU_OP_SUB, NPU_I64, end, one), mask);
-  };
-  for (auto step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(items_))); step; step /= 2) {
-    const uint16_t more = writer.emit(NPU_OP_ADD, NPU_I64, count, writer.integer(NPU_I64, step));
-    const uint16_t there = writer.emit(NPU_OP_LE, NPU_BOOL, more, all);
-    uint16_t goes = writer.emit(NPU_OP_LE, NPU_BOOL, slot_before(more, there), slot);
-    goes = writer.emit(NPU_OP_AND, NPU_BOOL, goes, there);
-    count = writer.emit(NPU_OP_WHERE, NPU_I64, goes, more, count);
+  const int64_t length = row_length();
+  const Operand slots = strided(sorted_, {length, 0});
+  const uint16_t slot = writer.index(1, slot_type_), one = writer.integer(NPU_I64, 1);
+  uint16_t count = writer.integer(NPU_I64, 0);  // of items whose slot is not behind this one, as far as is known
+  const uint16_t none = count;
+  // Rows are longer than their items, by slots behind all others: so nothing has to be masked.
+  for (int64_t step = length / 2; step; step /= 2) {
+    const uint16_t at = writer.emit(NPU_OP_ADD, NPU_I64, count, writer.integer(NPU_I64, step - 1));
+    const uint16_t there = writer.load_at(slots, slot_type_, at);
+    const uint16_t goes = writer.emit(NPU_OP_LE, NPU_BOOL, there, slot);
+    count = writer.emit(NPU_OP_WHERE, NPU_I64, goes, writer.emit(NPU_OP_ADD, NPU_I64, at, one), count);
   }
-  const uint16_t any = writer.emit(NPU_OP_GT, NPU_BOOL, count, zero);
-  uint16_t hit = writer.emit(NPU_OP_EQ, NPU_BOOL, slot_before(count, any), slot);
-  hit = writer.emit(NPU_OP_AND, NPU_BOOL, hit, any);
   uint16_t last = writer.emit(NPU_OP_SUB, NPU_I64, count, one);
-  if (!combines()) last = writer.load_at(strided(order_, {items_, 0}), NPU_I64, last, hit);
+  last = writer.emit(NPU_OP_MAX, NPU_I64, last, none);
+  const uint16_t hit = writer.emit(NPU_OP_EQ, NPU_BOOL, writer.load_at(slots, slot_type_, last), slot);
+  if (!combines()) last = writer.load_at(strided(order_, {items_, 0}), NPU_I64, last);
   writer.store(found, writer.emit(NPU_OP_WHERE, NPU_I64, hit, last, writer.integer(NPU_I64, -1)));
   writer.finish("scatter_search");
   script_.add(map);
@@ -90,23 +114,17 @@ void ScatterTask::search() {
 
 // The last item of each slot has what is to be stored there; no two of them meet. Is this item one, and where?
 uint16_t ScatterTask::last_of_slot(Writer& writer, uint16_t* place) const {
-  Sizes strides = row_strides(items_, 1);
+  Sizes strides = row_strides(row_length(), 1);
   strides.push_back(1);
   const Operand slots = strided(sorted_, strides);
-  const uint16_t slot = writer.load(slots, NPU_I64);
-  uint16_t last = writer.emit(NPU_OP_LT, NPU_BOOL, slot, writer.integer(NPU_I64, none_));
-  if (items_ > 1) {
-    const uint16_t number = writer.index(static_cast<int>(row_sizes_.size())),
-                   end = writer.integer(NPU_I64, items_ - 1);
-    const uint16_t inner = writer.emit(NPU_OP_LT, NPU_BOOL, number, end);
-    const uint16_t next = writer.load(slots.moved(1), NPU_I64, inner);
-    const uint16_t differs = writer.emit(NPU_OP_NE, NPU_BOOL, next, slot);
-    const uint16_t ends = writer.emit(NPU_OP_OR, NPU_BOOL, differs, writer.emit(NPU_OP_NOT, NPU_BOOL, inner));
-    last = writer.emit(NPU_OP_AND, NPU_BOOL, last, ends);
+  const uint16_t slot = writer.load(slots, NPU_I64), next = writer.load(slots.moved(1), NPU_I64);
+  uint16_t last = writer.emit(NPU_OP_NE, NPU_BOOL, next, slot);
+  if (target_.bounded) {
+    // After a check that failed, slots are anything.
+    const uint16_t least = writer.integer(NPU_I64, 0), end = writer.integer(NPU_I64, target_.extent);
+    last = writer.emit(NPU_OP_AND, NPU_BOOL, last, writer.emit(NPU_OP_GE, NPU_BOOL, slot, least));
+    last = writer.emit(NPU_OP_AND, NPU_BOOL, last, writer.emit(NPU_OP_LT, NPU_BOOL, slot, end));
   }
-  // After a check that failed, slots are anything.
-  if (target_.bounded)
-    last = writer.emit(NPU_OP_AND, NPU_BOOL, last, writer.emit(NPU_OP_GE, NPU_BOOL, slot, writer.integer(NPU_I64, 0)));
   *place = slot;
   if (target_.step > 1) *place = writer.emit(NPU_OP_MUL, NPU_I64, slot, writer.integer(NPU_I64, target_.step));
   if (target_.low) *place = writer.emit(NPU_OP_ADD, NPU_I64, *place, writer.integer(NPU_I64, target_.low));
@@ -176,8 +194,16 @@ bool make(const Draft& refused, Script& script, Fits fits, void (ScatterTask::*s
   return !tasks.empty();
 }
 
+constexpr int64_t kFew = 8;                        // items of a row: two operands and six instructions for each
 constexpr int64_t kMostAsked = int64_t{1} << 20;   // questions: fewer cost less than the dozens of commands of a sort
 constexpr int64_t kMostWalked = int64_t{1} << 32;  // elements of a memory that is walked to store to some of them
+
+bool look(const Draft& refused, Script& script) {
+  const Fits fits = [](const ScatterTask& task) {
+    return task.bounded() && task.rank() <= NPU_MAX_RANK && task.items() <= kFew && task.elements() <= kMostWalked;
+  };
+  return make(refused, script, fits, &ScatterTask::look);
+}
 
 bool ask_all(const Draft& refused, Script& script) {
   const Fits fits = [](const ScatterTask& task) {
@@ -201,6 +227,12 @@ bool store_apart(const Draft& refused, Script& script) {
 }
 
 constexpr Rule kRules[] = {
+    {.name = "each element looks at its few points",
+     .why = "an element of memory meets those of its points that store there, one after the other",
+     .price = Price::kPasses,
+     .kinds = for_kind(NPU_SCATTER),
+     .repeats = false,
+     .make = look},
     {.name = "each element asks all points",
      .why = "an element of memory folds the values of the points that store there, or takes that of the last one",
      .price = Price::kPasses,

@@ -8,6 +8,10 @@
 namespace npu::legalise {
 namespace {
 
+// Items that a point of a network exchanges, as powers of two: a pass is a walk through memory, so the more the better,
+// as far as operands, instructions and live values go.
+constexpr int kWide = 4, kWideWithPlace = 3, kNarrow = 1;
+
 // Puts the lesser item first; where only that is wanted, the other is not made.
 struct Exchange {
   size_t lesser, greater;
@@ -53,7 +57,7 @@ class Network {
     items_ = items_of(sort, script, length);
     filled_ = n;
     // A place beside the key makes twice the values, and exchanges of nine instructions instead of two.
-    width_ = items_.place && width > 1 ? width - 1 : width;
+    width_ = items_.place ? std::min(width, kWideWithPlace) : width;
     wanted_ = log2(std::bit_ceil(static_cast<uint64_t>(sort.command.u.sort.count)));
   }
 
@@ -203,10 +207,6 @@ bool by_least(const Draft& refused, Script& script) {
   store_results(refused, found, script);
   return true;
 }
-
-// Items that a point of a network exchanges, as powers of two: a pass is a walk through memory, so the more the better,
-// as far as operands and live values go.
-constexpr int kWide = 4, kNarrow = 1;
 
 constexpr Rule kRules[] = {
     {.name = "the least, again and again",
