@@ -131,6 +131,25 @@ Case random_copy(Random& random) {
   return c;
 }
 
+// A program that only moves: what COPY does.
+Case random_moves(Random& random) {
+  Case c(NPU_MAP, random_sizes(random, 0, 4));
+  Builder b("moves");
+  const auto outputs = static_cast<uint32_t>(random.between(1, 3));
+  for (uint32_t i = 0; i < outputs; i++) c.output(random, random.pick(all_dtypes()));
+  std::vector<Id> loaded;
+  for (uint32_t i = 0; i < outputs; i++) {
+    const int dtype = random.pick(all_dtypes());
+    const uint32_t from = random.chance(15)   ? i
+                          : random.chance(20) ? c.immediate(random, dtype, Data::kSpecial)
+                                              : c.input(random, dtype, Data::kSpecial);
+    loaded.push_back(b.load(from, npu::compute_dtype(c.operands[from].dtype)));
+  }
+  for (uint32_t i = 0; i < outputs; i++) b.store(i, loaded[i]);
+  c.set(b);
+  return c;
+}
+
 // out[table index from memory] : load_at with wrap and a check that holds.
 Case random_gather(Random& random) {
   Case c(NPU_MAP, random_sizes(random, 1, 4));
@@ -282,6 +301,7 @@ RANDOM_TEST("MAP: add of contiguous F32", plain_add);
 RANDOM_TEST("MAP: one instruction on every type", one_op);
 RANDOM_TEST("MAP: every function within its budget", random_function);
 RANDOM_TEST("MAP: random programs with masks, casts, indices, immediates, in place", random_map);
+RANDOM_TEST("MAP: programs that only move", random_moves);
 RANDOM_TEST("MAP: load_at with wrapped and checked indices, some of them bad", random_gather);
 RANDOM_TEST("MAP: a masked load touches nothing", masked_gather);
 RANDOM_TEST("SCATTER: set, add, mul, max and min", random_scatter);

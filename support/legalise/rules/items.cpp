@@ -53,14 +53,6 @@ void store_ends(const Draft& sort, const Items& items, Script& script) {
   script.add(map);
 }
 
-// The operand as a table: its element `i` of a row lies i strides behind the point.
-Operand row_of(const Operand& operand, int rank) {
-  Operand out = operand;
-  out.form.stride[rank - 1] = 0;
-  out.form.limit = 0;
-  return out;
-}
-
 }  // namespace
 
 Items Items::view(int64_t first, const std::vector<int64_t>& strides) const {
@@ -77,6 +69,12 @@ Items Items::view(int64_t first, const std::vector<int64_t>& strides) const {
 Item Items::load(Writer& writer, uint16_t mask) const {
   Item item{writer.load(key, NPU_I64, mask), NPU_NO_VALUE};
   if (place) item.place = writer.load(*place, NPU_I32, mask);
+  return item;
+}
+
+Item Items::load_at(Writer& writer, uint16_t offset) const {
+  Item item{writer.load_at(key, NPU_I64, offset), NPU_NO_VALUE};
+  if (place) item.place = writer.load_at(*place, NPU_I32, offset);
   return item;
 }
 
@@ -144,10 +142,12 @@ void store_results(const Draft& sort, const Items& sorted, Script& script) {
   const uint16_t place = sorted.place
                              ? writer.emit(NPU_OP_CAST, NPU_I64, item.place, NPU_NO_VALUE, NPU_NO_VALUE, NPU_DTYPE_NONE)
                              : writer.emit(NPU_OP_AND, NPU_I64, item.key, writer.integer(NPU_I64, kPlaces - 1));
-  const auto gathered = [&](const Operand& from) {
+  const uint16_t away = writer.emit(NPU_OP_SUB, NPU_I64, place, writer.index(rank - 1));
+  const auto gathered = [&](Operand from) {
     const int64_t step = from.form.stride[rank - 1];
-    const uint16_t at = step == 1 ? place : writer.emit(NPU_OP_MUL, NPU_I64, place, writer.integer(NPU_I64, step));
-    return writer.load_at(row_of(from, rank), compute_dtype(from.form.dtype), at);
+    const uint16_t at = step == 1 ? away : writer.emit(NPU_OP_MUL, NPU_I64, away, writer.integer(NPU_I64, step));
+    from.form.limit = 0;  // SORT has none
+    return writer.load_at(from, compute_dtype(from.form.dtype), at);
   };
   const uint16_t key = gathered(keys);
   writer.store(to_payload, payload.immediate() ? place : gathered(payload));

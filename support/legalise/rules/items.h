@@ -23,6 +23,7 @@ struct Items {
   // Views of items: strides are those of the index space of a draft.
   Items view(int64_t first, const std::vector<int64_t>& strides) const;
   Item load(Writer& writer, uint16_t mask = NPU_NO_VALUE) const;
+  Item load_at(Writer& writer, uint16_t offset) const;
   void store(Writer& writer, const Item& item, uint16_t mask = NPU_NO_VALUE) const;
 };
 

@@ -172,10 +172,11 @@ void ScatterTask::read_values(bool checks) {
   script_.add(map);
 }
 
-// Behind the items of a row are slots that are behind all others.
+// Behind the items of a row are slots that are behind all others. Before the first row there is memory that may be
+// read, so that whoever looks back from an item needs no mask.
 void ScatterTask::sort() {
   const int64_t length = row_length();
-  sorted_ = script_.scratch(slot_type_, {rows_, length});
+  sorted_ = strided(script_.scratch(slot_type_, {items_ + rows_ * length}), {length, 1}).moved(items_);
   order_ = script_.scratch(items_ < INT32_MAX ? NPU_I32 : NPU_I64, {rows_, items_});
   Draft sort(NPU_SORT, {rows_, items_}, 1);
   sort.command.u.sort.count = items_;
@@ -194,10 +195,15 @@ void ScatterTask::sort() {
   script_.add(ends);
 }
 
+Operand ScatterTask::scratch_of_items() const {
+  const Operand all = script_.scratch(target_.type, {(1 + rows_) * items_ * columns_});
+  return strided(all, {items_ * columns_, columns_, 1}).moved(items_ * columns_);
+}
+
 // Values in the order of their slots.
 void ScatterTask::gather() {
   const Sizes size = {rows_, items_, columns_};
-  sums_ = script_.scratch(target_.type, size);
+  sums_ = scratch_of_items();
   Draft map(NPU_MAP, size);
   Writer writer(scatter_, map);
   const uint16_t item = writer.load(strided(order_, {items_, 1, 0}), NPU_I64);
@@ -214,17 +220,17 @@ constexpr int64_t kReach = 8;
 void ScatterTask::combine() {
   const Sizes size = {rows_, items_, columns_}, slots = {row_length(), 1, 0};
   for (int64_t reach = 1; reach < items_; reach *= kReach) {
-    const Operand next = script_.scratch(target_.type, size);
+    const Operand next = scratch_of_items();
     Draft map(NPU_MAP, size);
     Writer writer(scatter_, map);
-    const uint16_t slot = writer.load(strided(sorted_, slots), NPU_I64), place = writer.index(1);
+    const uint16_t slot = writer.load(strided(sorted_, slots), slot_type_), place = writer.index(1);
     uint16_t sum = writer.load(sums_, target_.type);
     for (int64_t back = reach; back < std::min(reach * kReach, items_); back += reach) {
+      const uint16_t before = writer.load(strided(sorted_, slots).moved(-back), slot_type_);
       const uint16_t there = writer.emit(NPU_OP_GE, NPU_BOOL, place, writer.integer(NPU_I64, back));
-      const uint16_t before = writer.load(strided(sorted_, slots).moved(-back), NPU_I64, there);
       uint16_t same = writer.emit(NPU_OP_EQ, NPU_BOOL, before, slot);
       same = writer.emit(NPU_OP_AND, NPU_BOOL, same, there);
-      const uint16_t more = writer.load(sums_.moved(-back * columns_), target_.type, same);
+      const uint16_t more = writer.load(sums_.moved(-back * columns_), target_.type);
       sum = writer.emit(NPU_OP_WHERE, target_.type, same, combined(writer, more, sum), sum);
     }
     writer.store(next, sum);

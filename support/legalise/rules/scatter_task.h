@@ -43,6 +43,7 @@ class ScatterTask {
   void read_values(bool checks);
   // Of sorted slots: a power of two above the number of items.
   int64_t row_length() const { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(items_ + 1))); }
+  Operand scratch_of_items() const;  // over rows, items, columns; memory before it may be read
   void sort();
   void gather();
   void combine();

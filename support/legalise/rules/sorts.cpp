@@ -10,7 +10,7 @@ namespace {
 
 // Items that a point of a network exchanges, as powers of two: a pass is a walk through memory, so the more the better,
 // as far as operands, instructions and live values go.
-constexpr int kWide = 4, kWideWithPlace = 3, kNarrow = 1;
+constexpr int kWide = 4, kWideWithPlace = 3;
 
 // Puts the lesser item first; where only that is wanted, the other is not made.
 struct Exchange {
@@ -51,13 +51,13 @@ void exchange(Writer& writer, Item& lesser, Item& more, bool both) {
 
 class Network {
  public:
-  Network(const Draft& sort, Script& script, int width) : sort_(sort), script_(script) {
+  Network(const Draft& sort, Script& script) : sort_(sort), script_(script) {
     const int64_t n = row_length(sort);
     const auto length = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n)));
     items_ = items_of(sort, script, length);
     filled_ = n;
     // A place beside the key makes twice the values, and exchanges of nine instructions instead of two.
-    width_ = items_.place ? std::min(width, kWideWithPlace) : width;
+    width_ = items_.place ? kWideWithPlace : kWide;
     wanted_ = log2(std::bit_ceil(static_cast<uint64_t>(sort.command.u.sort.count)));
   }
 
@@ -167,10 +167,43 @@ bool writes_nothing(const Draft& sort) {
   return sort.points() == 0 || sort.command.u.sort.count == 0;
 }
 
-template <int Width>
 bool by_network(const Draft& refused, Script& script) {
   if (writes_nothing(refused)) return true;
-  store_results(refused, Network(refused, script, Width).sorted(), script);
+  store_results(refused, Network(refused, script).sorted(), script);
+  return true;
+}
+
+// A stage of the network, for each item by itself: it stays, or becomes its partner, which is `distance` bits away.
+// What would lie behind the end of the row is greater than all, and so stays there.
+Items stage(const Draft& sort, Script& script, const Items& items, int64_t bits) {
+  const Items out = scratch_items(script, sort, items.length);
+  const std::vector<int64_t> size = {rows_of(sort), items.length}, strides = dense_strides(size);
+  Draft map(NPU_MAP, size);
+  Writer writer(sort, map);
+  const uint16_t here = writer.index(1);
+  uint16_t there = writer.emit(NPU_OP_XOR, NPU_I64, here, writer.integer(NPU_I64, bits));
+  const uint16_t inside = writer.emit(NPU_OP_LT, NPU_BOOL, there, writer.integer(NPU_I64, items.length));
+  there = writer.emit(NPU_OP_WHERE, NPU_I64, inside, there, here);
+  const uint16_t away = writer.emit(NPU_OP_SUB, NPU_I64, there, here);
+  const Item own = items.view(0, strides).load(writer), other = items.view(0, strides).load_at(writer, away);
+  const uint16_t first = writer.emit(NPU_OP_LT, NPU_BOOL, here, there);
+  const uint16_t more = greater(writer, own, other);
+  const uint16_t swaps = writer.emit(NPU_OP_EQ, NPU_BOOL, first, more);
+  out.view(0, strides).store(writer, chosen(writer, swaps, other, own));
+  writer.finish("sort_stage");
+  script.add(map);
+  return out;
+}
+
+bool by_stages(const Draft& refused, Script& script) {
+  if (writes_nothing(refused)) return true;
+  const int64_t n = row_length(refused);
+  Items items = items_of(refused, script, n);
+  for (int64_t block = 2; block < 2 * n; block *= 2) {
+    items = stage(refused, script, items, block - 1);
+    for (int64_t distance = block / 4; distance; distance /= 2) items = stage(refused, script, items, distance);
+  }
+  store_results(refused, items, script);
   return true;
 }
 
@@ -221,13 +254,14 @@ constexpr Rule kRules[] = {
      .price = Price::kPasses,
      .kinds = for_kind(NPU_SORT),
      .repeats = false,
-     .make = by_network<kWide>},
-    {.name = "sorting network of pairs",
-     .why = "the same with programs that exchange two items, for chips with few operands",
+     .make = by_network},
+    {.name = "sorting network in stages",
+     .why =
+         "the same, one exchange at a time and in memory without gaps, for chips with short programs or few operands",
      .price = Price::kLast,
      .kinds = for_kind(NPU_SORT),
      .repeats = false,
-     .make = by_network<kNarrow>},
+     .make = by_stages},
 };
 
 }  // namespace
