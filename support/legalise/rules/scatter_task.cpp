@@ -41,8 +41,8 @@ Operand strided(Operand operand, const Sizes& strides) {
   return operand;
 }
 
-ScatterTask::ScatterTask(const Draft& scatter, const Target& target, Script& script)
-    : scatter_(scatter), target_(target), script_(script) {
+ScatterTask::ScatterTask(const Draft& scatter, const Target& target, Script& script, const Pace& pace)
+    : scatter_(scatter), target_(target), script_(script), pace_(pace) {
   row_sizes_ = sizes_of(target.rows);
   item_sizes_ = sizes_of(target.items);
   column_sizes_ = sizes_of(target.columns);
@@ -213,19 +213,16 @@ void ScatterTask::gather() {
   script_.add(map);
 }
 
-// A step of the sums reaches this many times as far as the one before it.
-constexpr int64_t kReach = 8;
-
 // Sums of values in order, within each slot: a step adds those that so many items before have so far.
 void ScatterTask::combine() {
   const Sizes size = {rows_, items_, columns_}, slots = {row_length(), 1, 0};
-  for (int64_t reach = 1; reach < items_; reach *= kReach) {
+  for (int64_t reach = 1; reach < items_; reach *= pace_.reach) {
     const Operand next = scratch_of_items();
     Draft map(NPU_MAP, size);
     Writer writer(scatter_, map);
     const uint16_t slot = writer.load(strided(sorted_, slots), slot_type_), place = writer.index(1);
     uint16_t sum = writer.load(sums_, target_.type);
-    for (int64_t back = reach; back < std::min(reach * kReach, items_); back += reach) {
+    for (int64_t back = reach; back < std::min(reach * pace_.reach, items_); back += reach) {
       const uint16_t before = writer.load(strided(sorted_, slots).moved(-back), slot_type_);
       const uint16_t there = writer.emit(NPU_OP_GE, NPU_BOOL, place, writer.integer(NPU_I64, back));
       uint16_t same = writer.emit(NPU_OP_EQ, NPU_BOOL, before, slot);

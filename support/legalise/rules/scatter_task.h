@@ -11,10 +11,16 @@ namespace npu::legalise {
 
 using Sizes = std::vector<int64_t>;
 
+// How much a command does at once.
+struct Pace {
+  int64_t reach;  // a step of the sums reaches this many times as far as the one before it: two operands for each
+  int halvings;   // steps of a search: five instructions each
+};
+
 // The work for one target. Arrays in scratch are dense: rows, items, columns.
 class ScatterTask {
  public:
-  ScatterTask(const Draft& scatter, const Target& target, Script& script);
+  ScatterTask(const Draft& scatter, const Target& target, Script& script, const Pace& pace);
 
   // Elements that could be stored to.
   int64_t elements() const { return rows_ * target_.extent * columns_; }
@@ -45,6 +51,7 @@ class ScatterTask {
   int64_t row_length() const { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(items_ + 1))); }
   Operand scratch_of_items() const;  // over rows, items, columns; memory before it may be read
   void sort();
+  Operand halve(const Operand& counts, int64_t from, int64_t to);
   void gather();
   void combine();
   uint16_t last_of_slot(Writer& writer, uint16_t* place) const;
@@ -59,6 +66,7 @@ class ScatterTask {
   const Draft& scatter_;
   const Target& target_;
   Script& script_;
+  const Pace pace_;
   Sizes row_sizes_, item_sizes_, column_sizes_;
   int64_t rows_ = 1, items_ = 1, columns_ = 1;
   int64_t none_ = 0;  // the slot of an item that is masked off: behind all others

@@ -69,34 +69,46 @@ void ScatterTask::ask_all() {
   script_.add(reduce);
 }
 
-// Every slot looks for its last item among the sorted ones, by halving; then slots with an item store.
+// Steps of a search by halving: how many items of its row are stored at a slot or before it. Rows are longer than their
+// items, by slots behind all others, so that nothing has to be masked.
+Operand ScatterTask::halve(const Operand& counts, int64_t from, int64_t to) {
+  const Operand out = script_.scratch(items_ < INT32_MAX ? NPU_I32 : NPU_I64, {rows_, target_.extent});
+  Draft map(NPU_MAP, {rows_, target_.extent});
+  Writer writer(scatter_, map);
+  const uint16_t slot = writer.index(1, slot_type_), one = writer.integer(NPU_I64, 1);
+  uint16_t count = from == row_length() / 2 ? writer.integer(NPU_I64, 0) : writer.load(counts, NPU_I64);
+  for (int64_t step = from; step > to; step /= 2) {
+    const uint16_t at = writer.emit(NPU_OP_ADD, NPU_I64, count, writer.integer(NPU_I64, step - 1));
+    const uint16_t there = writer.load_at(strided(sorted_, {row_length(), 0}), slot_type_, at);
+    const uint16_t goes = writer.emit(NPU_OP_LE, NPU_BOOL, there, slot);
+    count = writer.emit(NPU_OP_WHERE, NPU_I64, goes, writer.emit(NPU_OP_ADD, NPU_I64, at, one), count);
+  }
+  writer.store(out, count);
+  writer.finish("scatter_search");
+  script_.add(map);
+  return out;
+}
+
+// Every slot looks for its last item among the sorted ones; then slots with an item store.
 void ScatterTask::search() {
   sort();
   if (combines()) {
     gather();
     combine();
   }
-  const Operand found = script_.scratch(items_ < INT32_MAX ? NPU_I32 : NPU_I64, {rows_, target_.extent});
+  Operand found;
+  for (int64_t step = row_length() / 2; step; step >>= pace_.halvings)
+    found = halve(found, step, step >> pace_.halvings);
   Draft map(NPU_MAP, {rows_, target_.extent});
   Writer writer(scatter_, map);
-  const int64_t length = row_length();
-  const Operand slots = strided(sorted_, {length, 0});
-  const uint16_t slot = writer.index(1, slot_type_), one = writer.integer(NPU_I64, 1);
-  uint16_t count = writer.integer(NPU_I64, 0);  // of items whose slot is not behind this one, as far as is known
-  const uint16_t none = count;
-  // Rows are longer than their items, by slots behind all others: so nothing has to be masked.
-  for (int64_t step = length / 2; step; step /= 2) {
-    const uint16_t at = writer.emit(NPU_OP_ADD, NPU_I64, count, writer.integer(NPU_I64, step - 1));
-    const uint16_t there = writer.load_at(slots, slot_type_, at);
-    const uint16_t goes = writer.emit(NPU_OP_LE, NPU_BOOL, there, slot);
-    count = writer.emit(NPU_OP_WHERE, NPU_I64, goes, writer.emit(NPU_OP_ADD, NPU_I64, at, one), count);
-  }
-  uint16_t last = writer.emit(NPU_OP_SUB, NPU_I64, count, one);
-  last = writer.emit(NPU_OP_MAX, NPU_I64, last, none);
-  const uint16_t hit = writer.emit(NPU_OP_EQ, NPU_BOOL, writer.load_at(slots, slot_type_, last), slot);
+  const uint16_t count = writer.load(found, NPU_I64), slot = writer.index(1, slot_type_);
+  uint16_t last = writer.emit(NPU_OP_SUB, NPU_I64, count, writer.integer(NPU_I64, 1));
+  last = writer.emit(NPU_OP_MAX, NPU_I64, last, writer.integer(NPU_I64, 0));
+  const uint16_t there = writer.load_at(strided(sorted_, {row_length(), 0}), slot_type_, last);
   if (!combines()) last = writer.load_at(strided(order_, {items_, 0}), NPU_I64, last);
+  const uint16_t hit = writer.emit(NPU_OP_EQ, NPU_BOOL, there, slot);
   writer.store(found, writer.emit(NPU_OP_WHERE, NPU_I64, hit, last, writer.integer(NPU_I64, -1)));
-  writer.finish("scatter_search");
+  writer.finish("scatter_found");
   script_.add(map);
 
   Draft store = over_slots(NPU_MAP, target_.extent);
@@ -178,14 +190,16 @@ void store_plainly(const Draft& scatter, Script& script) {
   script.add(map);
 }
 
+constexpr Pace kFast{.reach = 8, .halvings = 40}, kSlow{.reach = 2, .halvings = 2};
+
 using Fits = bool (*)(const ScatterTask&);
 
 // All is read before the first store.
-bool make(const Draft& refused, Script& script, Fits fits, void (ScatterTask::*store)()) {
+bool make(const Draft& refused, Script& script, Fits fits, void (ScatterTask::*store)(), const Pace& pace = kFast) {
   if (refused.points() == 0) return true;
   const std::vector<Target> targets = targets_of(refused, script);
   std::vector<ScatterTask> tasks;
-  for (const Target& target : targets) tasks.emplace_back(refused, target, script);
+  for (const Target& target : targets) tasks.emplace_back(refused, target, script, pace);
   for (const ScatterTask& task : tasks)
     if (!fits(task)) return false;
   for (size_t k = 0; k < tasks.size(); ++k) tasks[k].read(k == 0);
@@ -212,18 +226,20 @@ bool ask_all(const Draft& refused, Script& script) {
   return make(refused, script, fits, &ScatterTask::ask_all);
 }
 
+template <const Pace& At>
 bool search(const Draft& refused, Script& script) {
   const Fits fits = [](const ScatterTask& task) {
     return task.bounded() && task.rank() <= NPU_MAX_RANK && task.elements() <= kMostWalked;
   };
-  return make(refused, script, fits, &ScatterTask::search);
+  return make(refused, script, fits, &ScatterTask::search, At);
 }
 
+template <const Pace& At>
 bool store_apart(const Draft& refused, Script& script) {
   bool combines = false;
   for (const npu_instr& in : refused.program->instrs) combines |= in.op == NPU_OP_STORE_AT && in.flags != NPU_STORE_SET;
   const Fits fits = [](const ScatterTask& task) { return task.rank() <= NPU_MAX_RANK; };
-  return combines && make(refused, script, fits, &ScatterTask::store_apart);
+  return combines && make(refused, script, fits, &ScatterTask::store_apart, At);
 }
 
 constexpr Rule kRules[] = {
@@ -244,13 +260,25 @@ constexpr Rule kRules[] = {
      .price = Price::kPasses,
      .kinds = for_kind(NPU_SCATTER),
      .repeats = false,
-     .make = store_apart},
+     .make = store_apart<kFast>},
     {.name = "each element searches its points",
      .why = "points sorted by where they store are found by halving, the last one of equals first",
      .price = Price::kPasses,
      .kinds = for_kind(NPU_SCATTER),
      .repeats = false,
-     .make = search},
+     .make = search<kFast>},
+    {.name = "points that meet are combined first, two by two",
+     .why = "the same with commands of few operands",
+     .price = Price::kLast,
+     .kinds = for_kind(NPU_SCATTER),
+     .repeats = false,
+     .make = store_apart<kSlow>},
+    {.name = "each element searches its points, step by step",
+     .why = "the same with short programs of few operands",
+     .price = Price::kLast,
+     .kinds = for_kind(NPU_SCATTER),
+     .repeats = false,
+     .make = search<kSlow>},
 };
 
 }  // namespace
