@@ -2,11 +2,13 @@
 reference (docs/design/legalisation.md)."""
 
 import json
+import os
 import subprocess
+import sys
 
 import pytest
 
-from tests.support import LIBRARIES
+from tests.support import LIBRARIES, ROOT
 
 POOR = LIBRARIES / "testing" / "libnpu_poor.so"
 COUNT = 150  # commands of each test: a second or two
@@ -47,3 +49,30 @@ def test_a_program_that_only_moves_is_made_of_copies(tmp_path):
     ]
     ran = subprocess.run([*call, "--count", str(COUNT)], capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0 and "1 passed, 0 failed, 0 unsupported" in ran.stdout, ran.stdout[-3000:]
+
+
+COMPARE = """
+import json, torch, torch_npu
+from tests.support.placing_ops import OPS, inputs
+
+def tensors(found):
+    return [found] if isinstance(found, torch.Tensor) else [t for part in found for t in tensors(part)]
+
+differ = []
+for name, op in OPS.items():
+    want, got = tensors(op(*inputs())), tensors(op(*[x.to("npu") for x in inputs()]))
+    try:
+        torch.testing.assert_close([x.cpu() for x in got], want, rtol=1e-4, atol=1e-5)
+    except AssertionError as error:
+        differ.append(f"{name}: {error}")
+print(json.dumps({"differ": differ, "fallbacks": torch_npu.fallback.report()}))
+"""
+
+
+@pytest.mark.parametrize("chip", ["commands=COPY+MAP+REDUCE+SCAN+MATMUL+CONV", "combine=0"])
+def test_ops_that_sort_or_place_stay_on_a_chip_that_has_less(chip):
+    environment = os.environ | {"TORCH_NPU_DRIVER": f"{POOR}:{chip}", "TORCH_NPU_FALLBACK": "quiet"}
+    call = [sys.executable, "-c", COMPARE]
+    ran = subprocess.run(call, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert json.loads(ran.stdout.splitlines()[-1]) == {"differ": [], "fallbacks": {}}
