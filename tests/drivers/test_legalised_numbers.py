@@ -35,7 +35,7 @@ PARTLY = {
 }
 
 
-def tests_of(chip, filter_, tmp_path, count=120):
+def results_of(chip, filter_, tmp_path, count=120):
     out = tmp_path / "out.json"
     poor = LIBRARIES / "testing" / "libnpu_poor.so"
     command = [LIBRARIES / "npu-driver-test", f"{poor}:{CHIPS[chip]}", "--legalised", "--filter", filter_]
@@ -48,13 +48,13 @@ def tests_of(chip, filter_, tmp_path, count=120):
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("filter_", WHOLE)
 def test_a_chip_without_64_bits_does_all_of_it(chip, filter_, tmp_path):
-    for test in tests_of(chip, filter_, tmp_path):
+    for test in results_of(chip, filter_, tmp_path):
         assert (test["result"], test["unsupported"]) == ("PASS", 0), test
 
 
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("filter_", PARTLY)
 def test_a_chip_without_64_bits_does_most_of_it(chip, filter_, tmp_path):
-    for test in tests_of(chip, filter_, tmp_path, count=300):
+    for test in results_of(chip, filter_, tmp_path, count=300):
         assert test["result"] == "PASS", test
         assert test["unsupported"] <= PARTLY[filter_] * test["cases"], test

@@ -86,8 +86,10 @@ TEST(what_is_loaded_as_i32_from_i64_is_its_low_word) {
       map("formula f(out: i32, x: i32)\neach:\n  out = x\n", size, {dense(NPU_I32, size, 0), dense(NPU_I64, size, 1)});
   const std::vector<Draft> made = made_by("64 bits in words", draft);
   CHECK(made.size() == 1 && made[0].operands.size() == 2);
-  EQUAL(int{made[0].operands[1].form.dtype}, int{NPU_I32});
-  EQUAL(made[0].operands[1].form.stride[0], int64_t{2});
+  const Operand& words = made[0].operands[0];  // the first that the program uses
+  EQUAL(words.place.number, 1u);
+  EQUAL(int{words.form.dtype}, int{NPU_I32});
+  EQUAL(words.form.stride[0], int64_t{2});
 }
 
 TEST(a_function_of_f64_has_no_form_in_words) {
