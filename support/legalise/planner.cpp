@@ -1,7 +1,6 @@
 #include "support/legalise/planner.h"
 
 #include <algorithm>
-#include <bit>
 #include <unordered_map>
 
 #include "support/program/accesses.h"
@@ -17,7 +16,7 @@ void put(std::string& key, const T& value) {
 
 class Search {
  public:
-  Search(const std::vector<uint32_t>& aliases, const Ask& ask, Price most, int depth)
+  Search(const std::vector<uint32_t>& aliases, const Ask& ask, Price most, size_t depth)
       : aliases_(aliases), ask_(ask), most_(most), depth_(depth) {}
 
   bool serve(const Draft& draft, const std::string& path) {
@@ -51,26 +50,26 @@ class Search {
   bool follow_any(const Draft& draft, const std::string& path, bool placement) {
     for (size_t k = 0; k < rules().size(); ++k) {
       const Rule& rule = rules()[k];
-      const uint64_t bit = uint64_t{1} << k;
       if (rule.price > most_) break;
       if (rule.placement != placement || !(rule.kinds >> draft.command.kind & 1)) continue;
-      if (!rule.repeats && draft.tried & bit) continue;
-      if (std::popcount(draft.tried | bit) > depth_)
+      if (!rule.repeats && draft.tried[k]) continue;
+      RuleSet tried = draft.tried;
+      if (tried.set(k).count() > depth_)
         deeper = true;
-      else if (follow(rule, bit, draft, path))
+      else if (follow(rule, tried, draft, path))
         return true;
     }
     return false;
   }
 
-  bool follow(const Rule& rule, uint64_t bit, const Draft& draft, const std::string& path) {
+  bool follow(const Rule& rule, const RuleSet& tried, const Draft& draft, const std::string& path) {
     const size_t steps = recipe.steps.size(), scratch = recipe.scratch.size();
     Script script(recipe.scratch, aliases_);
     bool served = rule.make(draft, script);
     by_address |= script.by_address;
     for (Draft& made : script.drafts) {
       if (!served) break;
-      made.tried = draft.tried | bit;
+      made.tried = tried;
       made.command.label = draft.command.label;
       served = serve(made, path.empty() ? rule.name : path + "; " + rule.name);
     }
@@ -102,7 +101,7 @@ class Search {
     const auto known = dead_.find(form(draft));
     if (known == dead_.end()) return false;
     return std::any_of(known->second.begin(), known->second.end(),
-                       [&](uint64_t tried) { return (tried & ~draft.tried) == 0; });
+                       [&](const RuleSet& tried) { return (tried & ~draft.tried).none(); });
   }
 
   Answer ask(const Draft& draft, npu_program** program) {
@@ -130,9 +129,9 @@ class Search {
   const std::vector<uint32_t>& aliases_;
   const Ask& ask_;
   const Price most_;
-  const int depth_;  // so many rules behind each other, at most
+  const size_t depth_;  // so many rules behind each other, at most
   int questions_ = 0;
-  std::unordered_map<std::string, std::vector<uint64_t>> dead_;  // forms, and the rules behind which they led nowhere
+  std::unordered_map<std::string, std::vector<RuleSet>> dead_;  // forms, and the rules behind which they led nowhere
 };
 
 void find_lives(Recipe& recipe) {
@@ -174,12 +173,12 @@ Plan plan(const Draft& refused, const std::vector<uint32_t>& aliases, const Ask&
 Plan replan(const Recipe& recipe, size_t step, const std::vector<uint32_t>& aliases, const Ask& ask) {
   Plan plan;
   const Step& refused = recipe.steps[step];
-  const int before = std::popcount(refused.draft.tried);
+  const size_t before = refused.draft.tried.count();
   // A dear rule is not used where cheaper ones suffice, in whatever order; and no rule where fewer do.
-  constexpr int kDeepest = 7;  // rules behind each other
+  constexpr size_t kDeepest = 7;  // rules behind each other
   for (const Price most : {Price::kCalls, Price::kPass, Price::kPasses, Price::kLast}) {
     bool deeper = true;
-    for (int depth = 1; depth <= kDeepest && deeper; ++depth) {
+    for (size_t depth = 1; depth <= kDeepest && deeper; ++depth) {
       Search search(aliases, ask, most, before + depth);
       search.recipe.scratch = recipe.scratch;
       const bool served = search.serve(refused.draft, refused.rules);

@@ -2,6 +2,7 @@
 // of the refused command's operands, or in scratch memory that a recipe brings, so that a recipe serves every later
 // command of its signature.
 #pragma once
+#include <bitset>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -52,12 +53,16 @@ struct Param {
   Part part = Part::kWhole;  // of what the call brings
 };
 
+// Places in the table of rules.
+constexpr size_t kMostRules = 128;
+using RuleSet = std::bitset<kMostRules>;
+
 struct Draft {
   npu_command command{};  // kind, ranks, sizes and `u`; what points elsewhere is in the fields below
   std::vector<Operand> operands;
   std::vector<Param> params;
   std::shared_ptr<const Program> program;  // null: none
-  uint64_t tried = 0;                      // which rules (their place in the table) led here
+  RuleSet tried;                           // which rules (their place in the table) led here
   bool plain = false;                      // for the driver itself: a rule that made it anew would make the work twice
 
   Draft() { command.struct_size = sizeof(npu_command); }

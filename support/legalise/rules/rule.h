@@ -60,7 +60,7 @@ constexpr uint32_t for_kind(npu_command_kind kind) {
 // Did the rule of this name lead to the draft? A rule that does better with what another one began with looks here.
 bool came_by(const Draft& draft, const char* name);
 
-// The table, in the order in which rules are tried: by price, then as listed. At most 64.
+// The table, in the order in which rules are tried: by price, then as listed. At most kMostRules.
 std::span<const Rule> rules();
 
 }  // namespace npu::legalise

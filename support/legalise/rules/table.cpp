@@ -19,7 +19,9 @@ std::span<const Rule> rules() {
           front_rules, cut_rules, type_rules, number_sort_rules, number_rules})
       all.insert(all.end(), part.begin(), part.end());
     std::stable_sort(all.begin(), all.end(), [](const Rule& a, const Rule& b) { return a.price < b.price; });
-    if (all.size() > 64) throw std::logic_error("expected at most 64 rules, got " + std::to_string(all.size()));
+    if (all.size() > kMostRules)
+      throw std::logic_error("expected at most " + std::to_string(kMostRules) + " rules, got " +
+                             std::to_string(all.size()));
     return all;
   }();
   return table;
@@ -28,7 +30,7 @@ std::span<const Rule> rules() {
 bool came_by(const Draft& draft, const char* name) {
   const std::span<const Rule> all = rules();
   for (size_t k = 0; k < all.size(); ++k)
-    if (std::string_view(all[k].name) == name) return draft.tried >> k & 1;
+    if (std::string_view(all[k].name) == name) return draft.tried[k];
   throw std::logic_error(std::string("expected the name of a rule, got ") + name);
 }
 

@@ -52,12 +52,12 @@ std::shared_ptr<const Recipe> planned(const Poor& poor, const Draft& draft, int*
       },
       .supports = [&](const npu_command& command) { return takes(poor, command); },
       .refused =
-          [questions](const std::string&) {
+          [questions](const Draft&) {
             if (questions) ++*questions;
             return false;
           },
   };
-  return plan(draft, aliases, ask);
+  return plan(draft, aliases, ask).recipe;
 }
 
 Draft usual(npu_command_kind kind, const std::string& program, const std::vector<int64_t>& size, int inner_rank,

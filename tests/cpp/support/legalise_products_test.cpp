@@ -92,7 +92,7 @@ void run(const Made& made, const std::vector<void*>& operands) {
     npu_command command = draft.command;
     std::vector<npu_operand> bound;
     for (const Operand& part : draft.operands) {
-      const auto [kind, number, offset] = part.place;
+      const auto [kind, number, offset, unused] = part.place;
       npu_operand& form = bound.emplace_back(part.form);
       if (kind == npu::legalise::Place::kLiteral) continue;
       char* base =
