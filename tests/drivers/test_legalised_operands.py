@@ -1,5 +1,5 @@
-"""Operands and programs that a chip does not take are made into such as it does: the driver test on poor chips has nothing
-wrong and, of the kinds named, nothing unsupported (docs/design/legalisation.md)."""
+"""Operands and programs that a chip does not take are made into such as it does: on poor chips nothing is wrong in the
+driver test and, of the kinds named, nothing unsupported (docs/design/legalisation.md)."""
 
 import json
 import subprocess
