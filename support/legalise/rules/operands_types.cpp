@@ -340,7 +340,8 @@ constexpr Types kIntegers = types(NPU_U8, NPU_I8, NPU_I16, NPU_I32, NPU_I64);
 constexpr Types kFloats = types(NPU_F32, NPU_F64);
 constexpr Types kBool = types(NPU_BOOL);
 
-// Each says what it leaves as it is; it finds its words among that.
+// Each says what it leaves as it is; it finds its words among that. Elements that share a word come last of all: what
+// is written is packed by a pass of its own, and the word in which an allocation ends must belong to it.
 constexpr Rule words(const char* name, bool (*make)(const Draft&, Script&), Price price) {
   return {
       .name = name,
@@ -391,14 +392,14 @@ constexpr Rule kRules[] = {
      .make = payload_by_number},
     words("no 64 bits: by halves",
           as_words<types(NPU_BOOL, NPU_U8, NPU_I8, NPU_I16, NPU_I32, NPU_F16, NPU_BF16, NPU_F32)>, Price::kPass),
-    words("no 16 bits: by words", as_words<types(NPU_U8, NPU_I8, NPU_I32, NPU_I64) | kFloats | kBool>, Price::kPasses),
-    words("words of 32 and 64 bits, and bool", as_words<types(NPU_I32, NPU_I64) | kFloats | kBool>, Price::kPasses),
-    words("words of 32 bits and bytes", as_words<types(NPU_U8, NPU_I8, NPU_I32, NPU_F32) | kBool>, Price::kPasses),
-    words("words of i32, f32 and bool", as_words<types(NPU_I32, NPU_F32) | kBool>, Price::kPasses),
-    words("words of f32, i64 and bool", as_words<types(NPU_F32, NPU_I64) | kBool>, Price::kPasses),
-    words("words of i32 and f32", as_words<types(NPU_I32, NPU_F32)>, Price::kPasses),
-    words("words of f32", as_words<types(NPU_F32)>, Price::kPasses),
-    words("words of i32", as_words<types(NPU_I32)>, Price::kPasses),
+    words("no 16 bits: by words", as_words<types(NPU_U8, NPU_I8, NPU_I32, NPU_I64) | kFloats | kBool>, Price::kLast),
+    words("words of 32 and 64 bits, and bool", as_words<types(NPU_I32, NPU_I64) | kFloats | kBool>, Price::kLast),
+    words("words of 32 bits and bytes", as_words<types(NPU_U8, NPU_I8, NPU_I32, NPU_F32) | kBool>, Price::kLast),
+    words("words of i32, f32 and bool", as_words<types(NPU_I32, NPU_F32) | kBool>, Price::kLast),
+    words("words of f32, i64 and bool", as_words<types(NPU_F32, NPU_I64) | kBool>, Price::kLast),
+    words("words of i32 and f32", as_words<types(NPU_I32, NPU_F32)>, Price::kLast),
+    words("words of f32", as_words<types(NPU_F32)>, Price::kLast),
+    words("words of i32", as_words<types(NPU_I32)>, Price::kLast),
 };
 
 }  // namespace

@@ -26,8 +26,8 @@ class Blocks {
   npu_addr add(uint64_t bytes) {
     const npu_addr addr = next_;
     next_ += (bytes + 0x1fff) & ~uint64_t{0xfff};
-    // What nobody wrote is a NaN in every float type and no small number. The word in which an allocation ends belongs to
-    // it, as it does on every device whose allocations are multiples of its alignment.
+    // What nobody wrote is a NaN in every float type and no small number. The word in which an allocation ends belongs
+    // to it, as it does on every device whose allocations are multiples of its alignment.
     blocks_[addr].assign((bytes + 7) & ~uint64_t{7}, 0xff);
     return addr;
   }
