@@ -14,9 +14,9 @@ std::span<const Rule> rules() {
     // Of one price, those come first that help where submit refuses what `supports` takes: then any change looks like
     // help.
     for (const std::span<const Rule>& part :
-         {rank_rules, index_rules, dense_rules, product_rules, conv_rules, segment_rules, shape_rules, fold_kind_rules,
-          value_rules, piece_rules, scan_rules, copy_rules, sort_rules, scatter_rules, function_rules, identity_rules,
-          front_rules, cut_rules, type_rules, number_sort_rules, number_rules})
+         {rank_rules,      index_rules,    dense_rules, product_rules, conv_rules, segment_rules,     shape_rules,
+          fold_kind_rules, value_rules,    piece_rules, scan_rules,    copy_rules, sort_rules,        scatter_rules,
+          function_rules,  identity_rules, front_rules, cut_rules,     type_rules, number_sort_rules, number_rules})
       all.insert(all.end(), part.begin(), part.end());
     std::stable_sort(all.begin(), all.end(), [](const Rule& a, const Rule& b) { return a.price < b.price; });
     if (all.size() > kMostRules)

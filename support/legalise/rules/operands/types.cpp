@@ -2,9 +2,9 @@
 #include <bit>
 
 #include "support/legalise/draft/addressing.h"
+#include "support/legalise/rules/operands/through.h"
+#include "support/legalise/rules/operands/words.h"
 #include "support/legalise/rules/parts.h"
-#include "support/legalise/rules/through.h"
-#include "support/legalise/rules/words.h"
 
 namespace npu::legalise {
 namespace {

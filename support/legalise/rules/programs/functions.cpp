@@ -1,7 +1,7 @@
 // Functions that a chip lacks, by the sequences that define them.
-#include "support/legalise/rules/inline.h"
-#include "support/legalise/rules/parts.h"
 #include "support/reference/functions.h"
+#include "support/legalise/rules/parts.h"
+#include "support/legalise/rules/programs/inline.h"
 
 namespace npu::legalise {
 namespace {

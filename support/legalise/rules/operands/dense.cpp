@@ -1,6 +1,6 @@
 // Operands that lie as the chip does not take them: copies in front of a command, and behind it.
+#include "support/legalise/rules/operands/through.h"
 #include "support/legalise/rules/parts.h"
-#include "support/legalise/rules/through.h"
 
 namespace npu::legalise {
 namespace {

@@ -1,4 +1,4 @@
-#include "support/legalise/rules/items.h"
+#include "support/legalise/rules/sorting/items.h"
 
 #include <algorithm>
 

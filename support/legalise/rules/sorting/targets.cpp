@@ -1,4 +1,4 @@
-#include "support/legalise/rules/targets.h"
+#include "support/legalise/rules/sorting/targets.h"
 
 #include <algorithm>
 #include <cstring>

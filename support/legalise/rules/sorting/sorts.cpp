@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "support/legalise/rules/items.h"
 #include "support/legalise/rules/parts.h"
+#include "support/legalise/rules/sorting/items.h"
 
 namespace npu::legalise {
 namespace {

@@ -3,7 +3,7 @@
 #include <bit>
 #include <numeric>
 
-#include "support/legalise/rules/words.h"
+#include "support/legalise/rules/operands/words.h"
 
 namespace npu::legalise {
 namespace {

@@ -3,7 +3,7 @@
 #include <bit>
 
 #include "support/legalise/rules/parts.h"
-#include "support/legalise/rules/scatter_task.h"
+#include "support/legalise/rules/sorting/scatter_task.h"
 
 namespace npu::legalise {
 

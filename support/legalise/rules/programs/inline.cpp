@@ -1,4 +1,4 @@
-#include "support/legalise/rules/inline.h"
+#include "support/legalise/rules/programs/inline.h"
 
 #include "support/legalise/draft/writer.h"
 

@@ -1,4 +1,4 @@
-#include "support/legalise/rules/scatter_task.h"
+#include "support/legalise/rules/sorting/scatter_task.h"
 
 #include <algorithm>
 #include <array>

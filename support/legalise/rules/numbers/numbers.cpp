@@ -53,17 +53,6 @@ bool copy_words(const Draft& refused, Script& script) {
   return true;
 }
 
-bool copy_converts(const Draft& refused, Script& script) {
-  const Operand &to = refused.operands[0], &from = refused.operands[1];
-  if (!in_wide_storage(to.form.dtype) && !in_wide_storage(from.form.dtype)) return false;
-  Draft map(NPU_MAP, refused.size());
-  Writer writer(refused, map);
-  writer.store(to, writer.load(from, compute_dtype(from.form.dtype)));
-  writer.finish("copy");
-  script.add(map);
-  return true;
-}
-
 constexpr uint32_t kWithPrograms =
     for_kind(NPU_MAP) | for_kind(NPU_REDUCE) | for_kind(NPU_SCAN) | for_kind(NPU_SCATTER) | kProducts;
 
@@ -74,12 +63,6 @@ constexpr Rule kRules[] = {
      .kinds = for_kind(NPU_COPY),
      .repeats = false,
      .make = copy_words},
-    {.name = "a copy that converts, as a program",
-     .why = "COPY is a load into the exact compute type, and a store",
-     .price = Price::kCalls,
-     .kinds = for_kind(NPU_COPY),
-     .repeats = false,
-     .make = copy_converts},
     {.name = "64 bits in words",
      .why = "i64, u64 and f64 are pairs of i32, whose arithmetic gives the same bits",
      .price = Price::kPasses,

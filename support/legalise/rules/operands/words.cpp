@@ -1,4 +1,4 @@
-#include "support/legalise/rules/words.h"
+#include "support/legalise/rules/operands/words.h"
 
 #include <algorithm>
 #include <bit>

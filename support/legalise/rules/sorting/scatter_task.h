@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "support/legalise/draft/writer.h"
-#include "support/legalise/rules/targets.h"
+#include "support/legalise/rules/sorting/targets.h"
 
 namespace npu::legalise {
 

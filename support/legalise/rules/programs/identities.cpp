@@ -2,8 +2,8 @@
 #include <map>
 #include <string>
 
-#include "support/legalise/rules/inline.h"
 #include "support/legalise/rules/parts.h"
+#include "support/legalise/rules/programs/inline.h"
 #include "support/program/formula.h"
 #include "support/program/op_info.h"
 

@@ -101,29 +101,6 @@ bool aligned_by_index(const Draft& refused, Script& script) {
   return compute_addresses(refused, computed, script);
 }
 
-// As unsigned numbers of the same width, where types agree: the bytes as they are.
-int bits_of(int dtype) {
-  switch (dtype_size(dtype)) {
-    case 1:
-      return NPU_U8;
-    case 2:
-      return NPU_I16;
-    default:
-      return dtype;  // a load and a store of these keep the bits
-  }
-}
-
-bool copy_as_map(const Draft& refused, Script& script) {
-  Operand to = refused.operands[0], from = refused.operands[1];
-  if (to.form.dtype == from.form.dtype) to.form.dtype = from.form.dtype = static_cast<uint8_t>(bits_of(to.form.dtype));
-  Draft map(NPU_MAP, refused.size());
-  Writer writer(refused, map);
-  writer.store(to, writer.load(from, compute_dtype(from.form.dtype)));
-  writer.finish("copy");
-  script.add(map);
-  return true;
-}
-
 // The dimensions of a MAP in the order in which its result lies in memory.
 bool memory_order(const Draft& refused, Script& script) {
   const std::vector<Use> uses = uses_of(refused);
@@ -169,12 +146,6 @@ constexpr Rule kRules[] = {
      .repeats = false,
      .make = memory_order,
      .placement = true},
-    {.name = "copy as a program",
-     .why = "a load and a store, converting as COPY does; of one type, of its bits",
-     .price = Price::kCalls,
-     .kinds = for_kind(NPU_COPY),
-     .repeats = false,
-     .make = copy_as_map},
     {.name = "strides in the program",
      .why = "load_at and store_at take the sum of coordinates times strides from an operand without strides",
      .price = Price::kPass,
