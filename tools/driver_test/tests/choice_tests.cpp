@@ -3,7 +3,7 @@
 #include <cstring>
 #include <set>
 
-#include "tools/driver_test/case.h"
+#include "tools/driver_test/command/case.h"
 
 using namespace driver_test;
 
@@ -92,7 +92,7 @@ std::vector<npu_choice> announced(const Rig& rig, Case& c, uint32_t capacity = 2
 
 TEST("choices: numbers and texts are in order, and so is a short list") {
   Rig rig(context);
-  Random random(context.seed);
+  Random random = context.random();
   int64_t seen = 0;
   for (int i = 0; i < 20; i++) {
     Case c = some_case(random);
@@ -119,7 +119,7 @@ TEST("choices: numbers and texts are in order, and so is a short list") {
 
 TEST("choices: every choice gives the right result") {
   Rig rig(context);
-  Random random(context.seed);
+  Random random = context.random();
   int64_t runs = 0;
   for (int i = 0; i < std::max(4, context.count / 10); i++) {
     const uint64_t seed = random.next();
@@ -144,7 +144,7 @@ TEST("choices: every choice gives the right result") {
 
 TEST("choices: a number that was not announced is refused") {
   Rig rig(context);
-  Random random(context.seed);
+  Random random = context.random();
   require_choices(rig);
   for (int i = 0; i < 4; i++) {
     const uint64_t seed = random.next();

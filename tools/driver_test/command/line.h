@@ -1,7 +1,7 @@
 // A MAP over one dimension, outside of the comparison with the reference: for commands that shall fail.
 #pragma once
-#include "tools/driver_test/builder.h"
-#include "tools/driver_test/rig.h"
+#include "tools/driver_test/command/builder.h"
+#include "tools/driver_test/frame/rig.h"
 
 namespace driver_test {
 

@@ -1,4 +1,4 @@
-#include "tools/driver_test/line.h"
+#include "tools/driver_test/command/line.h"
 
 namespace driver_test {
 

@@ -1,5 +1,5 @@
 // Copies: host to device, back, and within a device.
-#include "tools/driver_test/rig.h"
+#include "tools/driver_test/frame/rig.h"
 
 using namespace driver_test;
 
@@ -69,7 +69,7 @@ TEST("copy: overlapping copies on the device behave as memmove") {
   npu_addr addr = rig.alloc(room);
   Bytes image = pattern(room, 5);
   rig.upload(addr, image);
-  Random random(context.seed);
+  Random random = context.random();
   for (int i = 0; i < 200; i++) {
     const auto size = static_cast<uint64_t>(random.between(0, random.chance(50) ? 100 : 200000));
     const auto from = static_cast<uint64_t>(random.below(static_cast<int64_t>(room - size)));

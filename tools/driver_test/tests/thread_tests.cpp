@@ -3,8 +3,8 @@
 #include <optional>
 #include <thread>
 
-#include "tools/driver_test/case.h"
-#include "tools/driver_test/line.h"
+#include "tools/driver_test/command/case.h"
+#include "tools/driver_test/command/line.h"
 
 using namespace driver_test;
 
@@ -38,7 +38,7 @@ TEST("threads: four threads use one device, each its own stream") {
   Rig rig(context);
   const uint64_t before = rig.free_memory();
   on_four([&](int t) {
-    Random random(context.seed + static_cast<uint64_t>(t));
+    Random random = context.random(static_cast<uint64_t>(t));
     npu_stream* stream = rig.new_stream();
     npu_event* event = rig.new_event(NPU_EVENT_TIMING);
     for (int i = 0; i < 150; i++) {

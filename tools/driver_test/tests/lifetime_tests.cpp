@@ -1,7 +1,7 @@
 // Instances, devices, properties, and who may destroy what when.
 #include <thread>
 
-#include "tools/driver_test/rig.h"
+#include "tools/driver_test/frame/rig.h"
 
 using namespace driver_test;
 

@@ -7,7 +7,8 @@
 #include <map>
 
 #include "support/verify/trace.h"
-#include "tools/driver_test/case.h"
+#include "tools/driver_test/command/case.h"
+#include "tools/driver_test/frame/flight.h"
 
 namespace driver_test {
 
@@ -68,10 +69,12 @@ int run_random(Context context, int64_t count, const std::string& filter, const 
   Rig rig(context);
   int64_t compared = 0, i = 0;
   // A driver may have nothing of what is chosen: then it ends all the same.
-  const int64_t most = context.supported ? 1000 + 50 * count : count;
+  const int64_t most = context.only ? *context.only + 1 : context.supported ? 1000 + 50 * count : count;
+  if (context.only) i = *context.only;
   for (; i < most && (!context.supported || compared < count); i++) {
-    const uint64_t seed = context.seed + static_cast<uint64_t>(i);
-    Random random(seed);
+    const std::string where = say("--random ", i + 1, " --seed ", context.seed, " --case ", i);
+    fly_seed(where);
+    Random random = context.random(static_cast<uint64_t>(i));
     const Maker& maker = random.pick(chosen);
     Case one = maker.make(random);
     one.sharpen(context);
@@ -85,9 +88,8 @@ int run_random(Context context, int64_t count, const std::string& filter, const 
       tally.unsupported += !supported;
       compared += supported;
     } catch (const Failed& e) {
-      std::printf("%sFAIL, command %lld, %s\n  --random 1 --seed %llu: %s\n", terminal ? "\r\033[K" : "",
-                  static_cast<long long>(i + 1), maker.name.c_str(), static_cast<unsigned long long>(seed),
-                  e.text.c_str());
+      std::printf("%sFAIL, command %lld, %s\n  %s: %s\n", terminal ? "\r\033[K" : "", static_cast<long long>(i + 1),
+                  maker.name.c_str(), where.c_str(), e.text.c_str());
       if (!save.empty()) {
         try {
           one.save(save);

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tools/driver_test/case.h"
-#include "tools/driver_test/programs.h"
+#include "tools/driver_test/command/case.h"
+#include "tools/driver_test/command/programs.h"
 
 using namespace driver_test;
 

@@ -1,8 +1,8 @@
 // Failures on the device, reset: what goes wrong is said once, and the device goes on.
 #include <optional>
 
-#include "tools/driver_test/case.h"
-#include "tools/driver_test/line.h"
+#include "tools/driver_test/command/case.h"
+#include "tools/driver_test/command/line.h"
 
 using namespace driver_test;
 
@@ -120,7 +120,7 @@ TEST("failure: reset drops failures and keeps memory, streams and events") {
 
 TEST("failure: a program may be destroyed while its command is queued") {
   Rig rig(context);
-  Random random(context.seed);
+  Random random = context.random();
   for (int i = 0; i < 50; i++) {
     Case one(NPU_MAP, {20000});
     Builder b("queued");

@@ -1,8 +1,8 @@
 // Commands and programs that break a rule: they are refused with a text, and the device goes on.
 #include <algorithm>
 
-#include "tools/driver_test/case.h"
-#include "tools/driver_test/line.h"
+#include "tools/driver_test/command/case.h"
+#include "tools/driver_test/command/line.h"
 
 using namespace driver_test;
 

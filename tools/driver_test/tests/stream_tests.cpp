@@ -2,7 +2,7 @@
 #include <chrono>
 #include <thread>
 
-#include "tools/driver_test/case.h"
+#include "tools/driver_test/command/case.h"
 
 using namespace driver_test;
 
@@ -29,7 +29,7 @@ TEST("stream: work on one stream runs in the order given") {
     for (uint64_t i = 0; i < 8; i++)
       rig.ok(rig.d.copy_on_device(rig.stream, room + (i + 1) * block, room + i * block, block), "copy_on_device");
   expect_equal(rig.download(room + 8 * block, block), want, "the end of a chain of copies");
-  Random random(context.seed);
+  Random random = context.random();
   Bytes image = pattern(block * 9, 2);
   rig.upload(room, image);
   for (int i = 0; i < 500; i++) {  // each depends on the ones before

@@ -1,4 +1,4 @@
-#include "tools/driver_test/programs.h"
+#include "tools/driver_test/command/programs.h"
 
 #include "support/program/approximation.h"
 #include "support/program/op_info.h"

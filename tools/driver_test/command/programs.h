@@ -1,7 +1,7 @@
 // Random programs that keep every rule, made of instructions whose result is defined to the last bit.
 #pragma once
-#include "tools/driver_test/builder.h"
-#include "tools/driver_test/suite.h"
+#include "tools/driver_test/command/builder.h"
+#include "tools/driver_test/frame/suite.h"
 
 namespace driver_test {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/driver_test/suite.h"
+#include "tools/driver_test/frame/suite.h"
 
 namespace driver_test {
 

@@ -3,8 +3,8 @@
 #include <set>
 
 #include "support/program/op_info.h"
-#include "tools/driver_test/case.h"
-#include "tools/driver_test/programs.h"
+#include "tools/driver_test/command/case.h"
+#include "tools/driver_test/command/programs.h"
 
 using namespace driver_test;
 

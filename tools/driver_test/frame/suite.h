@@ -2,12 +2,14 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "npu/runtime.h"
 #include "support/loading/driver_table.h"
+#include "tools/driver_test/frame/seed.h"
 
 namespace driver_test {
 
@@ -45,14 +47,21 @@ using npu::status_name;
 struct Context {
   const npu_driver* driver = nullptr;
   std::string options;
+  std::string test;  // its name
   uint64_t seed = 1;
-  int count = 200;          // random commands per test
-  bool exact = false;       // floats bit for bit
-  bool exact_sums = false;  // but for programs with approximated functions
-  bool supported = false;   // --random counts only what the driver has
+  int count = 200;              // random commands per test
+  std::optional<int64_t> only;  // --case: of them, the one with this number
+  bool exact = false;           // floats bit for bit
+  bool exact_sums = false;      // but for programs with approximated functions
+  bool supported = false;       // --random counts only what the driver has
   // Filled by the test: shown behind its result and written to the JSON file.
   std::string note;
   int64_t cases = 0, unsupported = 0;
+
+  // The stream of the test's case `number`; without one, of what it does besides.
+  Random random(uint64_t number = ~uint64_t{0}) const { return Random(stream_of(seed, test, number)); }
+  // Those of `total` cases that this run has: all, or --count of them spread evenly, or --case.
+  std::vector<int64_t> chosen(int64_t total) const;
 };
 
 struct Test {
@@ -73,25 +82,5 @@ struct Register {
   static void NPU_JOIN(test_, __LINE__)(driver_test::Context & context);                       \
   static driver_test::Register NPU_JOIN(register_, __LINE__)(name, NPU_JOIN(test_, __LINE__)); \
   static void NPU_JOIN(test_, __LINE__)([[maybe_unused]] driver_test::Context & context)
-
-// A small, fast generator whose whole state is the seed that a failure prints.
-struct Random {
-  uint64_t state;
-  explicit Random(uint64_t seed) : state(seed * 0x9E3779B97F4A7C15u + 0x1234567) {}
-  uint64_t next() {
-    uint64_t z = (state += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-  }
-  int64_t below(int64_t n) { return n <= 1 ? 0 : static_cast<int64_t>(next() % static_cast<uint64_t>(n)); }
-  int64_t between(int64_t low, int64_t high) { return low + below(high - low + 1); }
-  bool chance(int percent) { return below(100) < percent; }
-  double unit() { return static_cast<double>(next() >> 11) * 0x1p-53; }
-  template <class T>
-  const T& pick(const std::vector<T>& from) {
-    return from[static_cast<size_t>(below(static_cast<int64_t>(from.size())))];
-  }
-};
 
 }  // namespace driver_test

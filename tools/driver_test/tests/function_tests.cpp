@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "support/program/op_info.h"
-#include "tools/driver_test/case.h"
-#include "tools/driver_test/programs.h"
+#include "tools/driver_test/command/case.h"
+#include "tools/driver_test/command/programs.h"
 
 namespace driver_test {
 namespace {
@@ -50,7 +50,7 @@ RANDOM_TEST("REDUCE: norm with an activation", norm);
 
 TEST("MAP: every function on every exponent, of memory and of a parameter") {
   Rig rig(context);
-  Random random(context.seed);
+  Random random = context.random();
   for (const Inexact& f : inexact_ops()) {
     const int args = npu::op_info(f.op).args;
     Case c(NPU_MAP, {kPoints});

@@ -1,4 +1,4 @@
-#include "tools/driver_test/rig.h"
+#include "tools/driver_test/frame/rig.h"
 
 namespace driver_test {
 

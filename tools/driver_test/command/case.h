@@ -4,8 +4,8 @@
 
 #include "npu/command.h"
 #include "support/program/program.h"
-#include "tools/driver_test/builder.h"
-#include "tools/driver_test/rig.h"
+#include "tools/driver_test/command/builder.h"
+#include "tools/driver_test/frame/rig.h"
 
 namespace driver_test {
 
@@ -108,7 +108,10 @@ struct RegisterRandom {
 // path.
 int run_random(Context context, int64_t count, const std::string& filter, const std::string& save);
 
-// Runs `count` random cases; the seed of a case is printed when it fails, and --seed with --count 1 repeats it.
+// Runs the cases with these numbers, each with a stream of its own; which one it was is printed when it fails, and
+// --case repeats it.
+void cases(Context& context, const std::vector<int64_t>& numbers, const std::function<void(Random&, int64_t)>& run);
+// --count random cases.
 void random_cases(Context& context, Rig& rig, const std::function<Case(Random&)>& make);
 // Throws NotSupported if no case was supported, and writes the counts to the note otherwise.
 void conclude(Context& context);

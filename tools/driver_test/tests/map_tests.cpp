@@ -4,8 +4,8 @@
 #include <numeric>
 
 #include "support/program/op_info.h"
-#include "tools/driver_test/case.h"
-#include "tools/driver_test/programs.h"
+#include "tools/driver_test/command/case.h"
+#include "tools/driver_test/command/programs.h"
 
 using namespace driver_test;
 
@@ -216,7 +216,7 @@ RANDOM_TEST("SCATTER: set, add, mul, max and min", random_scatter);
 
 TEST("MAP: signs, bit patterns and shifts by hand") {
   Rig rig(context);
-  Random random(context.seed);
+  Random random = context.random();
   Case c(NPU_MAP, {9});
   Builder b("bits");
   c.output(random, NPU_BOOL, true);
@@ -244,7 +244,7 @@ TEST("MAP: signs, bit patterns and shifts by hand") {
 
 TEST("MAP: an index space of no points does nothing, one of rank 0 has one point") {
   Rig rig(context);
-  Random random(context.seed);
+  Random random = context.random();
   for (const std::vector<int64_t>& size : {std::vector<int64_t>{}, {0}, {3, 0}, {0, 5}, {1, 1, 1, 1, 1, 1, 1, 1}}) {
     Case c(NPU_MAP, size);
     Builder b("points");

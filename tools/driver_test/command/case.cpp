@@ -1,4 +1,4 @@
-#include "tools/driver_test/case.h"
+#include "tools/driver_test/command/case.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +9,7 @@
 #include "support/program/validate.h"
 #include "support/reference/reference.h"
 #include "support/reference/value.h"
+#include "tools/driver_test/frame/flight.h"
 
 namespace driver_test {
 
@@ -359,19 +360,29 @@ void Case::sharpen(const Context& context) {
   same_nans = context.exact;
 }
 
-void random_cases(Context& context, Rig& rig, const std::function<Case(Random&)>& make) {
-  for (int i = 0; i < context.count; i++) {
-    const uint64_t seed = context.seed + static_cast<uint64_t>(i);
+void cases(Context& context, const std::vector<int64_t>& numbers, const std::function<void(Random&, int64_t)>& run) {
+  for (const int64_t number : numbers) {
+    const std::string where = say("--seed ", context.seed, " --case ", number);
+    fly_seed(where);
     try {
-      Random random(seed);
-      Case one = make(random);
-      one.sharpen(context);
-      one.run(rig);
+      Random random = context.random(static_cast<uint64_t>(number));
+      run(random, number);
     } catch (const Failed& e) {
-      fail("  --seed ", seed, " --count 1: ", e.text);
+      fail("  ", where, ": ", e.text);
     }
   }
   conclude(context);
+}
+
+void random_cases(Context& context, Rig& rig, const std::function<Case(Random&)>& make) {
+  std::vector<int64_t> numbers;
+  for (int64_t i = 0; i < context.count; i++) numbers.push_back(i);
+  if (context.only) numbers = {*context.only};
+  cases(context, numbers, [&](Random& random, int64_t) {
+    Case one = make(random);
+    one.sharpen(context);
+    one.run(rig);
+  });
 }
 
 void conclude(Context& context) {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "tools/driver_test/rig.h"
+#include "tools/driver_test/frame/rig.h"
 
 using namespace driver_test;
 
@@ -135,7 +135,7 @@ TEST("memory: host_alloc gives aligned memory of its own") {
 
 TEST("memory: 2,000 random allocs and frees keep contents and lose nothing") {
   Rig rig(context);
-  Random random(context.seed);
+  Random random = context.random();
   const uint64_t before = rig.free_memory();
   std::vector<std::pair<npu_addr, Bytes>> live;
   for (int i = 0; i < 2000; i++) {
