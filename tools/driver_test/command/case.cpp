@@ -114,31 +114,15 @@ Case::Case(npu_command_kind kind, std::vector<int64_t> size, int inner_rank) {
   command.label = "driver-test";
 }
 
-uint32_t Case::add(Random& random, int dtype, Data data, bool plain, bool written, int rank,
-                   std::vector<int64_t> size) {
-  if (size.empty()) size.assign(command.size, command.size + command.rank);
-  if (rank < 0) rank = static_cast<int>(size.size());
+uint32_t Case::place(Random& random, int dtype, Data data, const std::vector<int64_t>& size,
+                     const std::vector<int64_t>& strides, int64_t before, int64_t after) {
   npu_operand operand{};
   operand.dtype = static_cast<uint8_t>(dtype);
-  std::vector<int> order(static_cast<size_t>(rank));
-  std::iota(order.begin(), order.end(), 0);
-  std::reverse(order.begin(), order.end());  // innermost first
-  const bool permute = !plain && random.chance(40), gaps = !plain && random.chance(30);
-  if (permute)
-    for (size_t i = order.size(); i > 1; i--)
-      std::swap(order[i - 1], order[static_cast<size_t>(random.below(static_cast<int64_t>(i)))]);
-  int64_t next = gaps ? random.between(1, 3) : 1, low = 0, high = 0;
-  for (int d : order) {
-    const int64_t n = size[static_cast<size_t>(d)];
-    if (!plain && !written && random.chance(15)) continue;  // broadcast
-    int64_t stride = next;
-    if (!plain && random.chance(12)) stride = -stride;
-    operand.stride[d] = stride;
-    (stride < 0 ? low : high) += stride * std::max<int64_t>(n - 1, 0);
-    next *= std::max<int64_t>(n, 1);
-    if (gaps && random.chance(50)) next += random.between(1, 5);
+  int64_t low = 0, high = 0;
+  for (size_t d = 0; d < strides.size(); d++) {
+    operand.stride[d] = strides[d];
+    (strides[d] < 0 ? low : high) += strides[d] * std::max<int64_t>(size[d] - 1, 0);
   }
-  const int64_t before = plain ? 0 : random.below(9), after = random.below(9);
   Buffer buffer;
   buffer.dtype = dtype;
   buffer.elements = before + high - low + 1 + after;
@@ -147,6 +131,35 @@ uint32_t Case::add(Random& random, int dtype, Data data, bool plain, bool writte
   operands.push_back(operand);
   places_.push_back({static_cast<int>(buffers.size()) - 1, before - low});
   return static_cast<uint32_t>(operands.size() - 1);
+}
+
+uint32_t Case::at_strides(Random& random, int dtype, Data data, const std::vector<int64_t>& size,
+                          const std::vector<int64_t>& strides, int64_t room) {
+  return place(random, dtype, data, size, strides, room, room);
+}
+
+uint32_t Case::add(Random& random, int dtype, Data data, bool plain, bool written, int rank,
+                   std::vector<int64_t> size) {
+  if (size.empty()) size.assign(command.size, command.size + command.rank);
+  if (rank < 0) rank = static_cast<int>(size.size());
+  std::vector<int> order(static_cast<size_t>(rank));
+  std::iota(order.begin(), order.end(), 0);
+  std::reverse(order.begin(), order.end());  // innermost first
+  const bool permute = !plain && random.chance(40), gaps = !plain && random.chance(30);
+  if (permute)
+    for (size_t i = order.size(); i > 1; i--)
+      std::swap(order[i - 1], order[static_cast<size_t>(random.below(static_cast<int64_t>(i)))]);
+  std::vector<int64_t> strides(static_cast<size_t>(rank));
+  int64_t next = gaps ? random.between(1, 3) : 1;
+  for (const int d : order) {
+    const int64_t n = size[static_cast<size_t>(d)];
+    if (!plain && !written && random.chance(15)) continue;  // broadcast
+    strides[static_cast<size_t>(d)] = !plain && random.chance(12) ? -next : next;
+    next *= std::max<int64_t>(n, 1);
+    if (gaps && random.chance(50)) next += random.between(1, 5);
+  }
+  const int64_t before = plain ? 0 : random.below(9), after = random.below(9);
+  return place(random, dtype, data, size, strides, before, after);
 }
 
 uint32_t Case::input(Random& random, int dtype, Data data, bool plain, int rank, std::vector<int64_t> size) {
@@ -395,6 +408,19 @@ void conclude(Context& context) {
 const std::vector<int>& all_dtypes() {
   static const std::vector<int> all = {NPU_BOOL, NPU_U8,  NPU_I8,  NPU_U16,  NPU_I16, NPU_U32, NPU_I32,
                                        NPU_U64,  NPU_I64, NPU_F16, NPU_BF16, NPU_F32, NPU_F64};
+  return all;
+}
+
+std::vector<int64_t> strides_in_order(const std::vector<int64_t>& size, const std::vector<int>& order) {
+  std::vector<int64_t> out(size.size());
+  int64_t next = 1;
+  for (size_t i = order.size(); i-- > 0; next *= std::max<int64_t>(size[static_cast<size_t>(order[i])], 1))
+    out[static_cast<size_t>(order[i])] = next;
+  return out;
+}
+
+const std::vector<int64_t>& tile_sizes() {
+  static const std::vector<int64_t> all = {7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129};
   return all;
 }
 

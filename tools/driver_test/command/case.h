@@ -62,6 +62,9 @@ class Case {
   uint32_t input(Random& random, int dtype, Data data, bool plain = false, int rank = -1,
                  std::vector<int64_t> size = {});
   uint32_t output(Random& random, int dtype, bool plain = false, int rank = -1, std::vector<int64_t> size = {});
+  // With these strides, one per dimension of `size`; `room` elements before and behind what is touched.
+  uint32_t at_strides(Random& random, int dtype, Data data, const std::vector<int64_t>& size,
+                      const std::vector<int64_t>& strides, int64_t room = 3);
   // A table for load_at and store_at: `elements` long, strides 0, limit set.
   uint32_t table(Random& random, int dtype, int64_t elements, Data data);
   uint32_t immediate(Random& random, int dtype, Data data);
@@ -82,6 +85,8 @@ class Case {
     int64_t offset = 0;  // elements
   };
   uint32_t add(Random& random, int dtype, Data data, bool plain, bool written, int rank, std::vector<int64_t> size);
+  uint32_t place(Random& random, int dtype, Data data, const std::vector<int64_t>& size,
+                 const std::vector<int64_t>& strides, int64_t before, int64_t after);
   void compare(const std::vector<Buffer>& want, const std::vector<Buffer>& got, const std::vector<Buffer>& scale) const;
   npu_status reference(std::vector<Buffer>& memory, std::string* error);
   std::vector<Place> places_;
@@ -117,6 +122,10 @@ void random_cases(Context& context, Rig& rig, const std::function<Case(Random&)>
 void conclude(Context& context);
 
 const std::vector<int>& all_dtypes();
+// Strides of memory whose dimensions lie in this order, the innermost last; dimensions that are left out broadcast.
+std::vector<int64_t> strides_in_order(const std::vector<int64_t>& size, const std::vector<int>& order);
+// Sizes of tiles that hardware has, one less and one more.
+const std::vector<int64_t>& tile_sizes();
 std::vector<int64_t> random_sizes(Random& random, int least_rank, int most_rank, int64_t most_points = 4000);
 
 }  // namespace driver_test

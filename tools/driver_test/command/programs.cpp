@@ -1,5 +1,7 @@
 #include "tools/driver_test/command/programs.h"
 
+#include <algorithm>
+
 #include "support/program/approximation.h"
 #include "support/program/op_info.h"
 
@@ -34,17 +36,26 @@ Id Grower::pick(int dtype) {
   return found;
 }
 
-bool Grower::step() {
-  // Left out: what shows the sign of a NaN (signbit, copysign, bitcast), which no rule defines.
-  static const std::vector<int> exact = {
+// Left out: what shows the sign of a NaN (signbit, copysign, bitcast), which no rule defines.
+const std::vector<int>& exact_ops() {
+  static const std::vector<int> all = {
       NPU_OP_ADD,        NPU_OP_SUB,       NPU_OP_MUL,   NPU_OP_DIV,     NPU_OP_FLOORDIV, NPU_OP_MOD,    NPU_OP_FMOD,
       NPU_OP_FMA,        NPU_OP_NEG,       NPU_OP_ABS,   NPU_OP_SIGN,    NPU_OP_MIN,      NPU_OP_MAX,    NPU_OP_FMIN,
       NPU_OP_FMAX,       NPU_OP_EQ,        NPU_OP_NE,    NPU_OP_LT,      NPU_OP_LE,       NPU_OP_GT,     NPU_OP_GE,
       NPU_OP_ISNAN,      NPU_OP_ISINF,     NPU_OP_AND,   NPU_OP_OR,      NPU_OP_XOR,      NPU_OP_NOT,    NPU_OP_SHL,
       NPU_OP_SHR,        NPU_OP_WHERE,     NPU_OP_FLOOR, NPU_OP_CEIL,    NPU_OP_ROUND,    NPU_OP_TRUNC,  NPU_OP_SQRT,
       NPU_OP_RECIPROCAL, NPU_OP_NEXTAFTER, NPU_OP_LDEXP, NPU_OP_FREXP_M, NPU_OP_FREXP_E,  NPU_OP_PHILOX, NPU_OP_POW,
-      NPU_OP_CAST,       NPU_OP_CAST};
-  const int op = random_.pick(exact);
+      NPU_OP_CAST};
+  return all;
+}
+
+bool is_exact(int op) {
+  return op != NPU_OP_CAST && op != NPU_OP_WHERE && op != NPU_OP_PHILOX &&
+         std::find(exact_ops().begin(), exact_ops().end(), op) != exact_ops().end();
+}
+
+bool Grower::step() {
+  const int op = random_.chance(5) ? int{NPU_OP_CAST} : random_.pick(exact_ops());
   const npu::OpInfo& info = npu::op_info(op);
   if (op == NPU_OP_CAST) {
     const int through = random_.chance(50) ? int{NPU_DTYPE_NONE} : static_cast<int>(random_.below(NPU_DTYPE_COUNT));

@@ -35,5 +35,7 @@ struct Inexact {
 const std::vector<Inexact>& inexact_ops();
 
 const std::vector<int>& compute_dtypes();
+// Whether the instruction is arithmetic with one right answer on every value (docs/isa.md).
+bool is_exact(int op);
 
 }  // namespace driver_test
