@@ -5,6 +5,7 @@
 #include "npu/command.h"
 #include "support/program/program.h"
 #include "tools/driver_test/command/builder.h"
+#include "tools/driver_test/command/compare.h"
 #include "tools/driver_test/frame/rig.h"
 
 namespace driver_test {
@@ -17,34 +18,18 @@ enum class Data {
   kZero,
 };
 
-// How far two floating point results may lie apart. Integers, bools and untouched elements are always equal; two NaNs
-// are equal.
-struct Tolerance {
-  enum Kind { kExact, kUlp, kSum, kNear } kind = kExact;
-  double amount = 0;    // kUlp: units in the last place of the storage type, 1 at least for F16 and BF16.
-                        // kSum: share of the sum of the absolute values of the terms, which is the same command on
-                        //       absolute values. kNear: relative
-  double absolute = 0;  // always allowed on top
-  static Tolerance ulp(double n, double absolute = 0) { return {n > 0 ? kUlp : kExact, n, absolute}; }
-  // Each of `terms` additions rounds once.
-  static Tolerance sum(int64_t terms, int acc_dtype);
-  static Tolerance near(double relative, double absolute = 0) { return {kNear, relative, absolute}; }
+// What became of a command.
+struct Ran {
+  bool supported = true;
+  std::string failed;          // a sentence; empty: all is right
+  npu_status status = NPU_OK;  // what the driver said,
+  npu_status expected = NPU_OK;
+  std::string text;            // ... and its words
+  std::optional<Wrong> wrong;  // where results differ
+  std::vector<Buffer> want, got;
 };
 
-struct Buffer {
-  int dtype = 0;
-  int64_t elements = 0;
-  Bytes bytes;
-  npu_addr addr = 0;
-};
-
-class Case {
- public:
-  npu_command command{};
-  std::optional<npu::Program> program;
-  std::vector<npu_operand> operands;
-  std::vector<npu_scalar> params;
-  std::vector<Buffer> buffers;
+struct Case : View {
   Tolerance tolerance;
   bool same_nans = false;  // to the last bit
   uint8_t choice = 0;      // of the command when it is submitted
@@ -69,32 +54,28 @@ class Case {
   uint32_t table(Random& random, int dtype, int64_t elements, Data data);
   uint32_t immediate(Random& random, int dtype, Data data);
   void alias(uint32_t operand);  // adds an operand that is `operand` again: in place
-  int buffer_of(uint32_t operand) const { return places_[operand].buffer; }
-  int64_t offset_of(uint32_t operand) const { return places_[operand].offset; }
+  int buffer_of(uint32_t operand) const { return places[operand].buffer; }
+  int64_t offset_of(uint32_t operand) const { return places[operand].offset; }
 
-  // Allocates and uploads, submits, synchronises, downloads, compares. Counts the case, and whether it was supported.
-  // False: the driver does not support it.
+  // Runs it, and throws Failed with all that is known of a failure: explain/run.cpp. Counts the case, and whether it
+  // was supported. False: the driver does not support it.
   bool run(Rig& rig);
+  // Allocates and uploads, submits, synchronises, downloads, compares.
+  Ran attempt(Rig& rig);
   std::string describe() const;
+  std::string place_of(size_t buffer, int64_t element) const;  // "operand 2 at [0, 5]"
   // As a recording that npu-replay reads, with the reference's results. After run(), which gives addresses.
   void save(const std::string& path);
 
  private:
-  struct Place {
-    int buffer = -1;
-    int64_t offset = 0;  // elements
-  };
   uint32_t add(Random& random, int dtype, Data data, bool plain, bool written, int rank, std::vector<int64_t> size);
   uint32_t place(Random& random, int dtype, Data data, const std::vector<int64_t>& size,
                  const std::vector<int64_t>& strides, int64_t before, int64_t after);
-  void compare(const std::vector<Buffer>& want, const std::vector<Buffer>& got, const std::vector<Buffer>& scale) const;
-  npu_status reference(std::vector<Buffer>& memory, std::string* error);
-  std::vector<Place> places_;
+  void launch(Rig& rig, npu_program* handle, Ran& ran);
+  void judge(Rig& rig, Ran& ran);
 };
 
 void fill(Random& random, Buffer& buffer, Data data);
-void put(Buffer& buffer, int64_t element, double value);
-double take(const Buffer& buffer, int64_t element);
 
 // What makes random commands of one sort. All of them are tests, and --random mixes them.
 struct Maker {

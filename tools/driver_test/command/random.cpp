@@ -29,9 +29,9 @@ void Case::save(const std::string& path) {
   npu_program_desc desc{};
   if (program) desc = program->desc();
   const npu_program_desc* text = program ? &desc : nullptr;
-  std::vector<Buffer> want = buffers;
+  View expected = *this;
   std::string error;
-  if (reference(want, &error) != NPU_OK) fail("a command that must fail is not saved: ", error);
+  if (expected.run_reference(&error) != NPU_OK) fail("a command that must fail is not saved: ", error);
   npu::TraceWriter out(path, "{\"made_by\": \"npu-driver-test\"}");
   for (const Buffer& b : buffers) {
     out.alloc(b.addr, std::max<uint64_t>(b.bytes.size(), 1));
@@ -45,7 +45,7 @@ void Case::save(const std::string& path) {
     return npu::Extent{};
   };
   for (const npu::Region& region : npu::footprint(command, text, around)) {
-    for (const Buffer& b : want)
+    for (const Buffer& b : expected.buffers)
       if (region.write && region.addr >= b.addr && region.addr - b.addr < b.bytes.size())
         out.result(region.operand, region.addr, b.bytes.data() + (region.addr - b.addr), region.size, true);
   }
