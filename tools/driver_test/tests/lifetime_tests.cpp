@@ -11,8 +11,8 @@ TEST("lifetime: a driver opens twice at once, with independent devices") {
   Bytes first = pattern(4096, 1), second = pattern(4096, 2);
   one.upload(a, first);
   two.upload(b, second);
-  expect_equal(one.download(a, 4096), first, "the first instance's memory");
-  expect_equal(two.download(b, 4096), second, "the second instance's memory");
+  expect_equal(one.download(a, 4096), first, "a copy in the first instance's memory");
+  expect_equal(two.download(b, 4096), second, "a copy in the second instance's memory");
 }
 
 TEST("lifetime: a driver opens again after it was closed") {

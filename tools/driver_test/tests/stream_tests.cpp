@@ -57,6 +57,22 @@ TEST("stream: query says idle after synchronize, and never an error") {
   rig.ok(rig.d.device_synchronize(rig.device), "device_synchronize");
 }
 
+TEST("stream: when query says idle, the work is done") {
+  Rig rig(context);
+  const uint64_t block = 4 << 20;
+  npu_addr room = rig.alloc(block * 2);
+  auto* out = static_cast<uint8_t*>(rig.new_host(block));
+  for (uint64_t round = 0; round < 4; round++) {
+    const Bytes want = pattern(block, round);
+    rig.upload(room, want);
+    chain(rig, rig.stream, room, block, 7);
+    rig.ok(rig.d.copy_to_host(rig.stream, out, room + block, block, NPU_COPY_PINNED), "copy_to_host");
+    while (rig.d.stream_query(rig.stream) == NPU_NOT_READY) std::this_thread::yield();
+    expect_equal(Bytes(out, out + block), want, "a copy to the host when stream_query says NPU_OK");
+  }
+  rig.ok(rig.d.host_free(rig.device, out), "host_free");
+}
+
 TEST("stream: every announced priority works") {
   Rig rig(context);
   npu_addr room = rig.alloc(1 << 16);
