@@ -8,6 +8,7 @@
 #include "support/program/program.h"
 #include "support/reference/reference.h"
 #include "tools/driver_test/command/case.h"
+#include "tools/driver_test/frame/watched.h"
 
 using namespace driver_test;
 
@@ -18,6 +19,7 @@ constexpr uint64_t kBytes = kElements * sizeof(float);
 
 struct Image {
   std::vector<Bytes> buffers;
+  std::optional<npu_scalar> param;  // what every command would get instead of its own
 };
 
 // What is given to the device in one call, and what it does to memory.
@@ -154,11 +156,12 @@ class Chain {
     for (size_t k = 2; k < places.size(); k++) name += say(" and ", places[k]);
     if (program == 0) name += say(", param ", param);
     if (kind == NPU_MATMUL) name = say("MATMUL, buffer ", places[2], " from ", places[0], " and ", places[1]);
-    const auto with = [=](auto use) {
+    const auto with = [=](auto use, const std::optional<npu_scalar>& instead = {}) {
+      const npu_scalar param_used = instead.value_or(scalar);
       npu_command own = command;
       own.operands = operands.data();
       own.operand_count = static_cast<uint32_t>(operands.size());
-      own.params = &scalar;
+      own.params = &param_used;
       own.param_count = program == 0 ? 1 : 0;
       return use(own);
     };
@@ -173,12 +176,14 @@ class Chain {
       });
     };
     step.apply = [=, this](Image& image) {
-      with([&](npu_command& own) {
-        npu_program_desc desc{};
-        if (program >= 0) desc = sources_[static_cast<size_t>(program)].desc();
-        std::string error;
-        return npu::run_reference(own, program >= 0 ? &desc : nullptr, translate(image), &error);
-      });
+      with(
+          [&](npu_command& own) {
+            npu_program_desc desc{};
+            if (program >= 0) desc = sources_[static_cast<size_t>(program)].desc();
+            std::string error;
+            return npu::run_reference(own, program >= 0 ? &desc : nullptr, translate(image), &error);
+          },
+          image.param);
     };
     return step;
   }
@@ -232,6 +237,11 @@ class Chain {
       for (const size_t k : order) steps_[k].apply(image);
       return image.buffers == got;
     };
+    Image stale = first_;
+    std::memset(&stale.param.emplace(), kOverwritten, sizeof(npu_scalar));
+    for (const Step& step : steps_) step.apply(stale);
+    if (stale.buffers == got)
+      return "\n  looks like: stale params: they are read after submit has returned (the driver keeps the pointer)";
     std::vector<size_t> order(steps_.size());
     for (size_t i = 0; i < order.size(); i++) order[i] = i;
     for (size_t i = 0; i < order.size(); i++) {
