@@ -123,3 +123,21 @@ def test_a_failure_names_the_case_that_repeats_it():
 def test_the_first_failure_can_end_the_suite():
     result = driver_test(library("crash"), "--first")
     assert result.returncode == 3 and result.stdout.splitlines()[-1] == "0 passed, 1 failed, 0 unsupported"
+
+
+def test_a_recorded_command_is_a_test(tmp_path):
+    """One that a wrong driver failed is written down, is right on another, and fails again on the first."""
+    wrong, saved = library("mutant") + ":bug=matmul-b-row-major", tmp_path / "saved.npt"
+    found = driver_test(wrong, "--random", 400, "--filter", "MATMUL: random", "--save", saved)
+    assert "saved as" in found.stdout, found.stdout
+    right = driver_test(library("mutant"), "--from", saved)
+    assert right.returncode == 0 and "1 passed, 0 failed" in right.stdout, right.stdout
+    again = driver_test(wrong, "--from", saved)
+    assert again.returncode == 1 and "MATMUL: command 1 of saved.npt" in again.stdout, again.stdout
+    assert "looks like: B, operand 1: it is taken as row-major" in again.stdout, again.stdout
+
+
+def test_a_recording_that_is_none_is_refused(tmp_path):
+    (tmp_path / "bad.npt").write_bytes(b"nothing")
+    result = driver_test("template", "--from", tmp_path / "bad.npt")
+    assert result.returncode == 2 and "bad.npt" in result.stderr

@@ -17,6 +17,7 @@ const char* const help =
     "  --supported     with --random: until N commands were compared, not counting those that the driver does not "
     "have\n"
     "  --save FILE     with --random: a command that fails is written there, for npu-replay\n"
+    "  --from FILE     instead of the tests: each command of a recording (.npt), against the reference\n"
     "  --exact         floating point must agree bit for bit with the reference, functions and NaNs included\n"
     "  --exact-sums    so must sums and products; functions that isa.md lets a driver approximate, and NaNs, need not\n"
     "  --legalised     what the driver refuses is made from what it takes, as the host does it; --why prints how\n"
@@ -75,8 +76,11 @@ Call read_call(int argc, char** argv) {
                                                  {"--exact", &context.exact},
                                                  {"--exact-sums", &context.exact_sums},
                                                  {"--supported", &context.supported}};
-  const std::map<std::string, std::string*> texts = {
-      {"--filter", &call.filter}, {"--json", &call.json}, {"--save", &call.save}, {"--log", &call.log}};
+  const std::map<std::string, std::string*> texts = {{"--filter", &call.filter},
+                                                     {"--json", &call.json},
+                                                     {"--save", &call.save},
+                                                     {"--log", &call.log},
+                                                     {"--from", &call.from}};
   Words words(argc, argv);
   while (words.more()) {
     const std::string word = words.take();

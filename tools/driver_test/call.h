@@ -7,7 +7,7 @@
 namespace driver_test {
 
 struct Call {
-  std::string driver, filter, json, save, log;
+  std::string driver, filter, json, save, log, from;
   bool list = false, legalised = false, why = false, in_process = false, first = false;
   int64_t random = 0;
   int jobs = 1;

@@ -15,6 +15,7 @@
 #include "tools/driver_test/frame/flight.h"
 #include "tools/driver_test/frame/watched.h"
 #include "tools/driver_test/results.h"
+#include "tools/driver_test/tests/recorded.h"
 
 using namespace driver_test;
 
@@ -89,9 +90,9 @@ std::string introduce(const Call& call, const npu_driver& driver) {
 
 // Simple things first: what a later test stands on was tested before it.
 std::vector<Test> chosen_tests(const std::string& filter) {
-  static const std::vector<std::string> groups = {"lifetime", "properties", "memory", "copy", "stream", "event",
-                                                  "failure",  "threads",    "COPY",   "MAP",  "REDUCE", "SCAN",
-                                                  "SORT",     "SCATTER",    "MATMUL", "CONV"};
+  static const std::vector<std::string> groups = {"lifetime", "properties", "memory", "copy",   "stream", "event",
+                                                  "failure",  "COPY",       "MAP",    "REDUCE", "SCAN",   "SORT",
+                                                  "SCATTER",  "MATMUL",     "CONV",   "order",  "threads"};
   auto rank = [](const Test& test) {
     return std::find(groups.begin(), groups.end(), test.name.substr(0, test.name.find(':'))) - groups.begin();
   };
@@ -157,6 +158,7 @@ int run_suite(Call& call) {
     run_pieces(call, {{"a random command", run}}, how);
     return status;
   }
+  if (!call.from.empty()) tests() = recorded_tests(call.from);
   const std::vector<Test> chosen = chosen_tests(call.filter);
   if (chosen.empty()) stop("no test has '" + call.filter + "' in its name; --list prints them");
   Results results(call, first.why.substr(0, line), first.why.substr(line + 1, text - line - 1), chosen);

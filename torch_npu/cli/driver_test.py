@@ -17,6 +17,7 @@ OPTIONS = (
     ("--random", "N", "instead of the tests: N random commands of all sorts, mixed"),
     ("--supported", None, "with --random: until N commands were compared, not counting those that it does not have"),
     ("--save", "FILE", "with --random: a command that fails is written there, for npu-replay"),
+    ("--from", "FILE", "instead of the tests: each command of a recording (.npt), against the reference"),
     ("--exact", None, "floating point must agree bit for bit with the reference"),
     ("--exact-sums", None, "so must sums and products; functions that isa.md lets a driver approximate need not"),
     ("--legalised", None, "what the driver refuses is made from what it takes, as the host does it"),

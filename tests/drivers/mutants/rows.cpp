@@ -125,7 +125,8 @@ npu_status counts_one_less(Work& work, std::string* why) {
 
 npu_status leaves_payload(Work& work, std::string* why) {
   const npu_status status = run_right(work, why);
-  if (status == NPU_OK && work.kind() == NPU_SORT && work.command.rank == 1)
+  const bool numbers = work.kind() == NPU_SORT && (work.operands[1].flags & NPU_OPERAND_IMMEDIATE);
+  if (status == NPU_OK && numbers && work.command.rank == 1)
     for (int64_t i = 0; i < work.command.u.sort.count; i++) {
       const int64_t number = i;
       std::memcpy(work.element(3, i * work.stride(3, 0)), &number,
@@ -137,7 +138,7 @@ npu_status leaves_payload(Work& work, std::string* why) {
 // Equal keys in the opposite order: the row is sorted from its end.
 npu_status not_stable(Work& work, std::string* why) {
   const bool concerned =
-      work.kind() == NPU_SORT && (work.operands[1].flags & NPU_OPERAND_IMMEDIATE) && work.command.rank;
+      work.kind() == NPU_SORT && (work.operands[1].flags & NPU_OPERAND_IMMEDIATE) && work.command.rank == 1;
   const int64_t n = concerned ? work.size(0) : 0;
   if (n > 1) {
     work.operands[0].addr +=

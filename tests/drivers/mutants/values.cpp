@@ -175,7 +175,7 @@ std::vector<Bug> value_bugs() {
       {"round-half-up", "MAP", "round takes halves up", "round", rounds_half_up},
       {"fma-rounds-twice", "MAP", "fma rounds its product", "fma", fma_in_two_steps},
       {"max-loses-nan", "MAP", "max takes the number beside a NaN", "NaN",
-       instead<NPU_OP_MAX, NPU_OP_FMAX, true, true>},
+       instead<NPU_OP_MAX, NPU_OP_FMAX, false, true>},
       {"lt-as-le", "MAP", "lt is true of equals", "lt", instead<NPU_OP_LT, NPU_OP_LE, true, true>},
       {"neg-from-zero", "MAP", "neg of +0 is +0", "", negates_from_zero},
       {"exp-poor", "MAP", "exp has the precision of bf16", "",

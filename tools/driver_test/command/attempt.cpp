@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "support/program/validate.h"
+#include "support/verify/budget.h"
 #include "support/verify/element.h"
 #include "tools/driver_test/command/case.h"
 
@@ -52,7 +53,7 @@ void Case::judge(Rig& rig, Ran& ran) {
     const auto n = static_cast<size_t>(checked_buffer);
     check(buffers, ran.want[n], ran.got[n]);
   }
-  ran.wrong = comparison.judge(ran.got, checked_buffer);
+  ran.wrong = by_budget ? judge_by_budget(ran, rig.context.exact) : comparison.judge(ran.got, checked_buffer);
   if (!ran.wrong) return;
   const Wrong& w = *ran.wrong;
   const auto text = [&](const std::vector<Buffer>& in) {
@@ -61,6 +62,38 @@ void Case::judge(Rig& rig, Ran& ran) {
   ran.failed = say(place_of(w.buffer, w.element), ", ", npu::dtype_name(buffers[w.buffer].dtype), ": expected ",
                    text(ran.want), ", got ", text(ran.got), "; was ", text(buffers), " before; allowed: ", w.allowed,
                    "; ", w.count, w.count == 1 ? " element is" : " elements are", " wrong");
+}
+
+std::optional<Wrong> Case::judge_by_budget(const Ran& ran, bool exact) {
+  npu::Mirror before;
+  for (const Buffer& b : buffers) {
+    before.add({b.addr}, std::max<uint64_t>(b.bytes.size(), 1));
+    std::memcpy(before.find(b.addr, b.bytes.size()), b.bytes.data(), b.bytes.size());
+  }
+  npu_program_desc desc{};
+  if (program) desc = program->desc();
+  const npu_program_desc* text = program ? &desc : nullptr;
+  std::vector<npu::Written> written;
+  std::vector<size_t> places_of_written;
+  for (const npu::Region& region :
+       npu::footprint(command, text, [&](npu_addr addr) { return before.allocation(addr); })) {
+    for (size_t n = 0; n < buffers.size() && region.write; n++) {
+      const uint64_t at = region.addr - buffers[n].addr;
+      if (at >= buffers[n].bytes.size()) continue;
+      const auto bytes = [&](const Buffer& b) {
+        const auto* first = reinterpret_cast<const std::byte*>(b.bytes.data() + at);
+        return std::vector<std::byte>(first, first + region.size);
+      };
+      written.push_back({region, bytes(ran.want[n]), bytes(ran.got[n])});
+      places_of_written.push_back(n);
+    }
+  }
+  const npu::Verdict verdict = npu::judge(command, text, before, written, {exact ? npu::Exact::kYes : npu::Exact::kNo});
+  if (verdict.differing == 0) return std::nullopt;
+  const npu::Element& first = verdict.first.front();
+  const size_t n = places_of_written[verdict.written];
+  return Wrong{n, places[written[verdict.written].region.operand].offset + first.offset,
+               static_cast<int64_t>(verdict.differing), verdict.allowed};
 }
 
 Ran Case::attempt(Rig& rig) {

@@ -33,6 +33,7 @@ struct Case : View {
   Tolerance tolerance;
   bool same_nans = false;  // to the last bit
   uint8_t choice = 0;      // of the command when it is submitted
+  bool by_budget = false;  // of no known sort: what may differ is found by trying (support/verify/budget.h)
   // Replaces the comparison of one buffer (-1: none): gets the initial, the expected and the driver's buffers.
   int checked_buffer = -1;
   std::function<void(const std::vector<Buffer>& before, const Buffer& want, const Buffer& got)> check;
@@ -73,6 +74,7 @@ struct Case : View {
                  const std::vector<int64_t>& strides, int64_t before, int64_t after);
   void launch(Rig& rig, npu_program* handle, Ran& ran);
   void judge(Rig& rig, Ran& ran);
+  std::optional<Wrong> judge_by_budget(const Ran& ran, bool exact);
 };
 
 void fill(Random& random, Buffer& buffer, Data data);

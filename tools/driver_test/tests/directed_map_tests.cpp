@@ -110,7 +110,7 @@ TEST("MAP: every layout of what is read and of what is written") {
     Case c(NPU_MAP, {19, 33});
     Builder b("pair");
     c.at_strides(random, dtype, Data::kReal, {19, 33}, read ? writes[0] : writes[layout - reads.size()]);
-    c.at_strides(random, dtype, Data::kReal, {19, 33}, read ? reads[layout] : reads[0]);
+    c.at_strides(random, dtype, Data::kReal, {19, 33}, read ? reads[layout] : reads[0], 64);
     c.at_strides(random, dtype, Data::kReal, {19, 33}, reads[0]);
     const Id x = b.load(1, compute), y = b.load(2, compute);
     b.store(0, b.op(compute == NPU_BOOL ? int{NPU_OP_XOR} : int{NPU_OP_SUB}, x, y));
@@ -182,7 +182,7 @@ TEST("COPY: every layout of both sides, and every type at lengths of tiles") {
     Case c(NPU_COPY, {19, n});
     const std::vector<int64_t> straight = {n, 1};
     c.at_strides(random, dtype, Data::kReal, {19, n}, is_pair ? writes[k / reads.size()] : straight);
-    c.at_strides(random, dtype, Data::kReal, {19, n}, is_pair ? reads[k % reads.size()] : straight);
+    c.at_strides(random, dtype, Data::kReal, {19, n}, is_pair ? reads[k % reads.size()] : straight, 64);
     run(context, rig, std::move(c));
   });
 }

@@ -254,7 +254,7 @@ class Chain {
         if (gives(moved)) return say("\n  looks like: step ", i, " runs before step ", at, " (ordering)");
       }
     }
-    return "\n  looks like: steps run out of order, or read what memory held before (ordering)";
+    return "\n  looks like: steps run out of order, or read what memory held before (ordering), if each alone is right";
   }
 
   Rig& rig_;
@@ -275,7 +275,7 @@ int64_t rounds(const Context& context) {
 
 }  // namespace
 
-TEST("stream: commands and copies that depend on each other run in the order given") {
+TEST("order: commands and copies that depend on each other run in the order given") {
   Rig rig(context);
   int64_t commands = 0;
   for (const int64_t round : context.chosen(rounds(context))) {
@@ -290,7 +290,7 @@ TEST("stream: commands and copies that depend on each other run in the order giv
   context.note = say(commands, " commands among copies");
 }
 
-TEST("event: commands and copies on two streams run in the order that events give them") {
+TEST("order: commands and copies on two streams run in the order that events give them") {
   Rig rig(context);
   npu_stream* streams[2] = {rig.new_stream(), rig.new_stream()};
   npu_event* event = rig.new_event();

@@ -107,7 +107,8 @@ TEST("threads: four threads submit commands and make programs") {
       for (size_t k = 0; k < n; k++) {
         float value = 0;
         std::memcpy(&value, &got[k * 4], 4);
-        expect(value == 2 * factor, "MAP mul beside other threads: element ", k, ": expected ", 2 * factor, ", got ", value);
+        expect(value == 2 * factor, "MAP mul beside other threads: element ", k, ": expected ", 2 * factor, ", got ",
+               value);
       }
       rig.sync(stream);
       for (const npu_operand& o : operands) rig.free(o.addr);
