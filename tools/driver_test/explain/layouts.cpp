@@ -93,8 +93,8 @@ bool to_whole_words(View& view, size_t k) {
 const std::vector<Change>& changes() {
   static const std::vector<Change> all = {
       {"a negative stride is ignored (taken for positive)", to_positive},
-      {"a broadcast (stride 0) is ignored, the operand is read on", to_no_broadcast},
       {"it is taken as row-major, with strides (N, 1)", to_row_major},
+      {"a broadcast (stride 0) is ignored, the operand is read on", to_no_broadcast},
       {"the stride of the last dimension is taken for 1 (gaps are ignored)", to_no_gaps},
       {"its last two dimensions are exchanged", to_turned},
       {"only the first batch of it is used", to_one_batch},

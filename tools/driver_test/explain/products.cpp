@@ -204,9 +204,9 @@ void suppose_products(Trial& trial) {
   const Ran& ran = trial.ran();
   View result = rounded;
   if (ran.wrong && result.run_apart() == NPU_OK) {
-    View changed = rounded;
-    for (size_t n = 0; n < changed.buffers.size() && !ran.got.empty(); n++)
-      if (ran.got[n].bytes == trial.view().buffers[n].bytes) result.buffers[n] = trial.view().buffers[n];
+    for (const size_t k : {0, 1})
+      if (const int n = rounded.places[k].buffer; n >= 0)
+        result.buffers[static_cast<size_t>(n)] = trial.view().buffers[static_cast<size_t>(n)];
     trial.suppose("f32 inputs are rounded to bf16 without NPU_MATMUL_REDUCED", result.buffers);
   }
   if (trial.view().program) {
