@@ -134,7 +134,7 @@ def test_a_recorded_command_is_a_test(tmp_path):
     assert right.returncode == 0 and "1 passed, 0 failed" in right.stdout, right.stdout
     again = driver_test(wrong, "--from", saved)
     assert again.returncode == 1 and "MATMUL: command 1 of saved.npt" in again.stdout, again.stdout
-    assert "looks like: B, operand 1: it is taken as row-major" in again.stdout, again.stdout
+    assert "B, operand 1: it is taken as row-major" in again.stdout, again.stdout
 
 
 def test_a_recording_that_is_none_is_refused(tmp_path):

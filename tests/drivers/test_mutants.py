@@ -1,5 +1,5 @@
-"""Drivers that are wrong in one way each (tests/drivers/mutants): the driver test alone finds them, says in which command,
-and, where the bits tell, what the bug looks like."""
+"""Drivers that are wrong in one way each (tests/drivers/mutants): the driver test alone finds them, says in which
+command, and, where the bits tell, what the bug looks like."""
 
 import ctypes
 import os
@@ -64,6 +64,8 @@ def test_all_but_a_few_planted_bugs_are_found_in_their_command(mutants):
 
 
 def test_at_least_half_of_the_bugs_are_explained(mutants):
-    unexplained = [f"{m.name}: expected '{m.looks}' in\n{m.output[:600]}" for m in mutants if not m.explained and m.looks]
+    unexplained = [
+        f"{m.name}: expected '{m.looks}' in\n{m.output[:600]}" for m in mutants if not m.explained and m.looks
+    ]
     print("not explained:", *unexplained, sep="\n  ")
     assert sum(m.explained for m in mutants) * 2 >= len(mutants)
