@@ -141,3 +141,10 @@ def test_a_recording_that_is_none_is_refused(tmp_path):
     (tmp_path / "bad.npt").write_bytes(b"nothing")
     result = driver_test("template", "--from", tmp_path / "bad.npt")
     assert result.returncode == 2 and "bad.npt" in result.stderr
+
+
+def test_the_guide_counts_the_tests_as_the_suite_does():
+    names = driver_test("--list").stdout.splitlines()
+    quoted = re.findall(r"^\[ *(\d+)/(\d+)\] (.+?)  +[A-Z]", (ROOT / "docs/driver-guide.md").read_text(), re.MULTILINE)
+    assert len(quoted) == 3
+    assert [(names[int(number) - 1], len(names)) for number, _, _ in quoted] == [(n, int(t)) for _, t, n in quoted]

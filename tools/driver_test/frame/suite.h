@@ -49,7 +49,7 @@ struct Context {
   std::string options;
   std::string test;  // its name
   uint64_t seed = 1;
-  int count = 200;              // random commands per test
+  int count = 200;              // random commands per test, and at most so many directed ones
   std::optional<int64_t> only;  // --case: of them, the one with this number
   bool exact = false;           // floats bit for bit
   bool exact_sums = false;      // but for programs with approximated functions

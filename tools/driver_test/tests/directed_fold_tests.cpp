@@ -135,6 +135,33 @@ TEST("REDUCE: rows without an element yield the identity of every fold") {
   });
 }
 
+TEST("REDUCE: argmax and argmin of elements that are the identity give the first one's index") {
+  Rig rig(context);
+  struct Least {
+    int kind, dtype;
+    double value;
+  };
+  const std::vector<Least> all = {{NPU_FOLD_ARGMAX, NPU_F32, -INFINITY},
+                                  {NPU_FOLD_ARGMIN, NPU_F32, INFINITY},
+                                  {NPU_FOLD_ARGMAX, NPU_I32, -2147483648.0},
+                                  {NPU_FOLD_ARGMIN, NPU_I32, 2147483647},
+                                  {NPU_FOLD_ARGMAX, NPU_BOOL, 0},
+                                  {NPU_FOLD_ARGMIN, NPU_BOOL, 1}};
+  cases(context, context.chosen(static_cast<int64_t>(all.size()) * 2), [&](Random& random, int64_t number) {
+    const Least& least = all[static_cast<size_t>(number / 2)];
+    const int64_t n = number % 2 ? 37 : 1;
+    Case c(NPU_REDUCE, {3, n}, 1);
+    Builder b("identity");
+    const uint32_t in = c.at_strides(random, least.dtype, Data::kZero, {3, n}, {n, 1});
+    for (int64_t i = 0; i < buffer_of(c, in).elements; i++) put(buffer_of(c, in), i, least.value);
+    const Id best = b.fold(least.kind, b.load(in, npu::compute_dtype(least.dtype)), b.index(1));
+    b.segment(NPU_SEGMENT_ROW);
+    b.store(c.output(random, NPU_I64, true, 1), b.get(best, 1, NPU_I64));
+    c.set(b);
+    run(context, rig, std::move(c));
+  });
+}
+
 TEST("SCAN: lengths of tiles and one beside them") {
   Rig rig(context);
   static const std::vector<int> kinds = {NPU_FOLD_SUM, NPU_FOLD_MAX, NPU_FOLD_MIN, NPU_FOLD_XOR};
