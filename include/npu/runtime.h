@@ -110,7 +110,7 @@ typedef struct npu_driver {
   npu_status (*device_synchronize)(npu_device* device);
   /* Drops queued work and failures; memory, streams and events stay valid, contents of memory written by
    * dropped work are undefined. An event whose record was dropped counts as reached, and a wait for it ends: nobody
-   * waits for what will never come. event_elapsed with such a record is NPU_ERROR_INVALID or any time of at least 0.
+   * waits for what will never come. event_elapsed of such a record is NPU_ERROR_INVALID, or a time without meaning.
    * Makes a lost device usable, or says why not. */
   npu_status (*device_reset)(npu_device* device);
 
