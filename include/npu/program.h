@@ -65,7 +65,7 @@ typedef enum npu_fold {
   NPU_FOLD_AND = 4,
   NPU_FOLD_OR = 5,
   NPU_FOLD_XOR = 6,
-  NPU_FOLD_ARGMAX = 7,  /* a: value, b: I64 index. get 0: value, get 1: index. Ties: lowest index */
+  NPU_FOLD_ARGMAX = 7,  /* a: value, b: I64 index. get 0: value, get 1: index. Ties: lowest index; no element: -1 */
   NPU_FOLD_ARGMIN = 8,  /* likewise */
   NPU_FOLD_WELFORD = 9, /* a: value; or a, b, c: mean, m2, count. get 0..2: mean, m2, count */
   NPU_FOLD_CUSTOM = 10, /* a, b, c: a tuple of 1..3 values, combined by the COMBINE segment */
@@ -99,7 +99,7 @@ typedef struct npu_instr {
   uint16_t c;
   uint16_t mask; /* BOOL value: where it is false a load yields 0 and touches nothing, a store, a
                     check and a fold do nothing; NPU_NO_VALUE: always true */
-  uint32_t imm;  /* operand, parameter, constant or dimension number; kind; see docs/isa.md */
+  uint32_t imm;  /* operand, parameter, constant or dimension number; kind; see docs/isa.md, "Programs" */
 } npu_instr;
 
 /* Limits that every driver can rely on. The host splits or falls back above them. */

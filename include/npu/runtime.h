@@ -13,9 +13,11 @@
  * - Order. Work given to one stream runs in the order given. Work on different streams is ordered only
  *   by events. Functions that take a stream return before the work is done, unless stated.
  * - Asynchronous failure. Work that fails after it was accepted (bad address, index out of range) has
- *   undefined results; the work behind it still runs. The first such failure of a stream is reported
- *   once, by the next stream_synchronize, event_synchronize of an event recorded behind it, or
- *   device_synchronize.
+ *   undefined results; the work behind it still runs. A stream keeps the first such failure, and further ones
+ *   only after that was reported: once, by the next stream_synchronize, event_synchronize of an event recorded
+ *   behind it, or device_synchronize. device_synchronize reports one failure, the oldest; those of other
+ *   streams stay until they are reported themselves. A failure that nobody asked for goes with its stream in
+ *   stream_destroy, and with all others in device_reset.
  * - Optional functions are NULL where a driver has none.
  */
 #ifndef NPU_RUNTIME_H
@@ -56,7 +58,8 @@ typedef struct npu_program npu_program;
 
 typedef struct npu_properties {
   uint32_t struct_size; /* set by the caller; the driver fills no more than this */
-  uint32_t commands;    /* bit k: command kind k is implemented, at least in part */
+  uint32_t commands;    /* bit k (1u << NPU_COPY, ...): command kind k is implemented, at least in part. For people and
+                           for hosts that plan; whether a command runs, `supports` and `submit` decide */
   char name[64];        /* "C model", "Acme X1" */
   char vendor[32];
   uint64_t total_memory;                     /* bytes */
@@ -103,10 +106,12 @@ typedef struct npu_driver {
   /* Waits for all work, then frees what is left of the device's objects. */
   void (*device_close)(npu_device* device);
   npu_status (*device_properties)(npu_device* device, npu_properties* out);
-  /* Waits for all streams of the device. Reports the first asynchronous failure of any of them. */
+  /* Waits for all streams of the device. Reports the oldest asynchronous failure of any of them; others stay. */
   npu_status (*device_synchronize)(npu_device* device);
   /* Drops queued work and failures; memory, streams and events stay valid, contents of memory written by
-   * dropped work are undefined. Makes a lost device usable, or says why not. */
+   * dropped work are undefined. An event whose record was dropped counts as reached, and a wait for it ends: nobody
+   * waits for what will never come. event_elapsed of such a record is NPU_ERROR_INVALID, or a time without meaning.
+   * Makes a lost device usable, or says why not. */
   npu_status (*device_reset)(npu_device* device);
 
   /* -- memory -- */
@@ -136,7 +141,7 @@ typedef struct npu_driver {
   /* -- streams and events -- */
 
   npu_status (*stream_create)(npu_device* device, int32_t priority, npu_stream** out);
-  /* Waits for the stream's work. */
+  /* Waits for the stream's work. A failure of it that was not reported is lost: synchronize first to hear of it. */
   void (*stream_destroy)(npu_stream* stream);
   npu_status (*stream_query)(npu_stream* stream); /* NPU_OK: idle, NPU_NOT_READY: busy */
   npu_status (*stream_synchronize)(npu_stream* stream);

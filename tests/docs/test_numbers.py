@@ -45,7 +45,7 @@ NUMBERS = {
 }
 COUNTS = {
     "instructions": ("include/npu/ops.def", r"^NPU_OP\("),
-    "driver-tests": ("tools/driver_test/*_tests.cpp", r"^(?:RANDOM_)?TEST\("),
+    "driver-tests": ("tools/driver_test/tests/*_tests.cpp", r"^(?:RANDOM_)?TEST\("),
 }
 SHIFTS = {
     "spare-mb": ("csrc/core/memory/spare.h", r"kMost = uint64_t\{1\} << (\d+)", 1 << 20),

@@ -167,27 +167,18 @@ void event_destroy(npu_event* event) {
   base.event_destroy(event);
 }
 
-void drop(npu_device* device, Failure* first) {
-  for (auto it = failures.begin(); it != failures.end();) {
-    if (template_device(it->first) != device) {
-      ++it;
-      continue;
-    }
-    if (first && (first->status == NPU_OK || it->second.number < first->number)) *first = it->second;
-    it = failures.erase(it);
-  }
-}
-
+// The first failure; those of other streams are kept for later calls.
 npu_status device_synchronize(npu_device* device) {
   std::lock_guard guard(lock);
-  Failure first;
-  drop(device, &first);
-  return first.status == NPU_OK ? NPU_OK : fail(first.status, first.text);
+  npu_stream* first = nullptr;
+  for (const auto& [stream, failure] : failures)
+    if (template_device(stream) == device && (!first || failure.number < failures[first].number)) first = stream;
+  return first ? report(first, failure_count) : NPU_OK;
 }
 
 npu_status device_reset(npu_device* device) {
   std::lock_guard guard(lock);
-  drop(device, nullptr);
+  std::erase_if(failures, [&](const auto& one) { return template_device(one.first) == device; });
   return NPU_OK;
 }
 

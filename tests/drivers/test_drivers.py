@@ -54,7 +54,7 @@ def test_wrong_choices_are_found(broken, sentence):
 def test_a_failing_command_is_found():
     result = driver_test(library("failing") + ":fail_at=5", "--filter", "MAP: add", "--count", 10)
     assert result.returncode == 1
-    assert "got NPU_ERROR_TIMEOUT" in result.stdout and "--seed 5 --count 1" in result.stdout
+    assert "got NPU_ERROR_TIMEOUT" in result.stdout and "--seed 1 --case 4" in result.stdout
 
 
 def test_the_guide_driver_runs_its_native_commands(tmp_path):
@@ -81,7 +81,70 @@ def test_a_broken_driver_is_refused_with_one_sentence(name, sentence):
     assert len(result.stderr.strip().splitlines()) == 1
 
 
-def test_a_crash_says_in_which_test():
-    result = driver_test(library("crash"))
+def test_a_crash_fails_its_test_and_the_suite_goes_on(tmp_path):
+    result = driver_test(library("crash"), "--filter", "memory", "--json", tmp_path / "out.json")
     assert result.returncode == 3
-    assert re.search(r"the driver crashed \(signal 11, .*\) in: lifetime: a driver opens", result.stderr), result.stderr
+    crash = r"memory: memory_info counts what is live +FAIL \(the driver crashed \(signal 11, .*\) in memory_alloc\)"
+    assert re.search(crash, result.stdout), result.stdout
+    tests = json.loads((tmp_path / "out.json").read_text())["tests"]
+    assert ("crashed", "FAIL") in {(test["ended"], test["result"]) for test in tests}
+    assert tests[-1]["ended"] == "unsupported"
+
+
+def test_a_hang_ends_at_the_limit_and_the_suite_goes_on():
+    result = driver_test(library("crash") + ":hang", "--filter", "memory_", "--limit", 1, "--jobs", 4)
+    assert result.returncode == 3
+    assert "the driver hangs: no call has returned for 1 s, in memory_alloc" in result.stdout, result.stdout
+    assert "failed: memory: memory_info counts what is live" in result.stdout
+
+
+def test_in_one_process_a_crash_ends_the_suite_and_says_where():
+    result = driver_test(library("crash"), "--in-process")
+    assert result.returncode == 3
+    assert re.search(r"the driver crashed \(signal 11, .*\) in memory_alloc", result.stderr), result.stderr
+    assert "lifetime: a driver opens twice" in result.stdout.splitlines()[-1]
+
+
+def test_the_log_has_each_command_before_the_driver_gets_it(tmp_path):
+    driver_test(library("failing") + ":fail_at=2", "--filter", "COPY: random", "--count", 5, "--log", tmp_path / "log")
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert lines[0] == "COPY: random types, strides, fills, seed 1"
+    assert lines[1] == "  --seed 1 --case 0" and lines[2].startswith("    COPY (driver-test) of [")
+
+
+def test_a_failure_names_the_case_that_repeats_it():
+    bad = library("failing") + ":fail_at=5"
+    found = driver_test(bad, "--filter", "MAP: add", "--count", 10).stdout
+    assert "--seed 1 --case 4: " in found
+    again = driver_test(library("failing") + ":fail_at=1", "--filter", "MAP: add", "--case", 4).stdout
+    assert re.search(r"MAP size \[(\d+)\]", found)[0] in again
+
+
+def test_the_first_failure_can_end_the_suite():
+    result = driver_test(library("crash"), "--first")
+    assert result.returncode == 3 and result.stdout.splitlines()[-1] == "0 passed, 1 failed, 0 unsupported"
+
+
+def test_a_recorded_command_is_a_test(tmp_path):
+    """One that a wrong driver failed is written down, is right on another, and fails again on the first."""
+    wrong, saved = library("mutant") + ":bug=matmul-b-row-major", tmp_path / "saved.npt"
+    found = driver_test(wrong, "--random", 400, "--filter", "MATMUL: random", "--save", saved)
+    assert "saved as" in found.stdout, found.stdout
+    right = driver_test(library("mutant"), "--from", saved)
+    assert right.returncode == 0 and "1 passed, 0 failed" in right.stdout, right.stdout
+    again = driver_test(wrong, "--from", saved)
+    assert again.returncode == 1 and "MATMUL: command 1 of saved.npt" in again.stdout, again.stdout
+    assert "B, operand 1: it is taken as row-major" in again.stdout, again.stdout
+
+
+def test_a_recording_that_is_none_is_refused(tmp_path):
+    (tmp_path / "bad.npt").write_bytes(b"nothing")
+    result = driver_test("template", "--from", tmp_path / "bad.npt")
+    assert result.returncode == 2 and "bad.npt" in result.stderr
+
+
+def test_the_guide_counts_the_tests_as_the_suite_does():
+    names = driver_test("--list").stdout.splitlines()
+    quoted = re.findall(r"^\[ *(\d+)/(\d+)\] (.+?)  +[A-Z]", (ROOT / "docs/driver-guide.md").read_text(), re.MULTILINE)
+    assert len(quoted) == 3
+    assert [(names[int(number) - 1], len(names)) for number, _, _ in quoted] == [(n, int(t)) for _, t, n in quoted]

@@ -311,8 +311,8 @@ def test_random_commands_find_a_planted_bug_and_save_it(tmp_path):
     planted, saved = f"{PLANTED}:bug=rounding:kind=MATMUL:last=17", tmp_path / "saved.npt"
     bad = random(planted, 400, "--filter", "MATMUL: random", "--save", saved)
     assert bad.returncode == 1 and "saved as" in bad.stdout, bad.stdout
-    seed = bad.stdout.partition("--random 1 --seed ")[2].partition(":")[0]
-    again = random(planted, 1, "--filter", "MATMUL: random", "--seed", seed)
+    number = bad.stdout.partition(" --case ")[2].partition(":")[0]
+    again = random(planted, 1, "--filter", "MATMUL: random", "--case", number)
     assert again.returncode == 1 and "MATMUL size" in again.stdout
     assert replay(saved, "--driver", planted).returncode == 1
     assert replay(saved, "--driver", "cmodel").returncode == 0

@@ -3,43 +3,23 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 
-#include "support/driver/json_text.h"
 #include "support/legalise/table.h"
-#include "tools/driver_test/case.h"
+#include "tools/driver_test/call.h"
+#include "tools/driver_test/command/case.h"
+#include "tools/driver_test/frame/apart.h"
+#include "tools/driver_test/frame/flight.h"
+#include "tools/driver_test/frame/watched.h"
+#include "tools/driver_test/results.h"
+#include "tools/driver_test/tests/recorded.h"
 
 using namespace driver_test;
 
 namespace {
-
-const char* help =
-    "usage: npu-driver-test <name-or-path>[:options] [flags]\n"
-    "  <name>          libnpu_<name>.so beside this program; a path has a '/' or ends in .so\n"
-    "  --filter TEXT   only tests whose name has TEXT\n"
-    "  --seed N        of the random commands (default 1)\n"
-    "  --count N       random commands per test (default 200)\n"
-    "  --random N      instead of the tests: N random commands of all sorts, mixed; --filter chooses sorts\n"
-    "  --supported     with --random: until N commands were compared, not counting those that the driver does not "
-    "have\n"
-    "  --save FILE     with --random: a command that fails is written there, for npu-replay\n"
-    "  --exact         floating point must agree bit for bit with the reference, functions and NaNs included\n"
-    "  --exact-sums    so must sums and products; functions that isa.md lets a driver approximate, and NaNs, need not\n"
-    "  --legalised     what the driver refuses is made from what it takes, as the host does it; --why prints how\n"
-    "  --list          print the names of the tests\n"
-    "  --json FILE     write the results there too\n"
-    "exit code: 0 if nothing failed, 1 if a test failed, 2 if the driver could not be loaded or the call was wrong,\n"
-    "3 if the driver crashed\n";
-
-[[noreturn]] void stop(const std::string& text) {
-  std::fprintf(stderr, "npu-driver-test: %s\n", text.c_str());
-  std::exit(2);
-}
 
 // "name:options" or "/path/lib.so:options".
 std::string resolve(const std::string& what, std::string* options) {
@@ -54,14 +34,11 @@ std::string resolve(const std::string& what, std::string* options) {
   return folder.substr(0, folder.rfind('/') + 1) + "libnpu_" + name + ".so";
 }
 
-// A crash of the driver is its worst failure: say where, and give it a code of its own. Sanitizers say more themselves.
-char doing[256] = "npu_driver_get";
-
+// With --in-process nobody else can say where the driver crashed. Sanitizers say more themselves.
 void on_crash(int signal) {
-  static char text[512];
-  const int size = std::snprintf(text, sizeof text, "\nnpu-driver-test: the driver crashed (signal %d, %s) in: %s\n",
-                                 signal, strsignal(signal), doing);
-  if (write(STDERR_FILENO, text, static_cast<size_t>(size)) < 0) _exit(3);
+  const std::string where = flight().in_flight();
+  std::fprintf(stderr, "\nnpu-driver-test: the driver crashed (signal %d, %s) in %s\n  %s\n", signal, strsignal(signal),
+               where.empty() ? "none of its functions" : where.c_str(), flight().seed);
   _exit(3);
 }
 
@@ -71,100 +48,6 @@ void watch_for_crashes() {
 #endif
 }
 
-void now(const std::string& what) {
-  std::snprintf(doing, sizeof doing, "%s", what.c_str());
-}
-
-const npu_driver* load(const std::string& path) {
-  if (access(path.c_str(), R_OK) != 0) stop("expected a driver at " + path + ", got no such file");
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) stop(say("the driver could not be loaded: ", dlerror()));
-  auto get = reinterpret_cast<const npu_driver* (*)()>(dlsym(library, "npu_driver_get"));
-  if (!get) stop(path + " is not a driver: it does not export npu_driver_get");
-  const npu_driver* driver = get();
-  if (const std::string problem = npu::table_problem(driver); !problem.empty()) stop(path + " " + problem);
-  return driver;
-}
-
-std::string json_text(const std::string& text) {
-  std::string out = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (c == '\n')
-      out += "\\n";
-    else if (static_cast<unsigned char>(c) < 0x20)
-      out += ' ';
-    else
-      out += c;
-  }
-  return out + "\"";
-}
-
-// Simple things first: what a later test stands on was tested before it.
-void sort_tests() {
-  static const std::vector<std::string> groups = {"lifetime", "properties", "memory", "copy", "stream", "event",
-                                                  "failure",  "threads",    "COPY",   "MAP",  "REDUCE", "SCAN",
-                                                  "SORT",     "SCATTER",    "MATMUL", "CONV"};
-  auto rank = [](const Test& test) {
-    return std::find(groups.begin(), groups.end(), test.name.substr(0, test.name.find(':'))) - groups.begin();
-  };
-  std::stable_sort(tests().begin(), tests().end(), [&](const Test& a, const Test& b) { return rank(a) < rank(b); });
-}
-
-int64_t number(int argc, char** argv, int* i) {
-  if (*i + 1 >= argc) stop(say("expected a number after ", argv[*i]));
-  char* end = nullptr;
-  const char* flag = argv[*i];
-  int64_t value = std::strtoll(argv[++*i], &end, 0);
-  if (*end || end == argv[*i]) stop(say("expected a number after ", flag, ", got '", argv[*i], "'"));
-  return value;
-}
-
-// What the command line asks for.
-struct Call {
-  std::string what, filter, json, save;
-  bool list = false, legalised = false, why = false;
-  int64_t random = 0;
-  Context context;
-};
-
-Call read(int argc, char** argv) {
-  Call call;
-  for (int i = 1; i < argc; i++) {
-    std::string a = argv[i];
-    if (a == "--help" || a == "-h") {
-      std::fputs(help, stdout);
-      std::exit(0);
-    } else if (a == "--list") {
-      call.list = true;
-    } else if (a == "--legalised" || a == "--why") {
-      call.legalised = call.context.legalised = true;
-      call.why |= a == "--why";
-    } else if (a == "--exact") {
-      call.context.exact = true;
-    } else if (a == "--exact-sums") {
-      call.context.exact_sums = true;
-    } else if (a == "--supported") {
-      call.context.supported = true;
-    } else if (a == "--seed") {
-      call.context.seed = static_cast<uint64_t>(number(argc, argv, &i));
-    } else if (a == "--count") {
-      call.context.count = static_cast<int>(number(argc, argv, &i));
-    } else if (a == "--random") {
-      call.random = number(argc, argv, &i);
-      if (call.random <= 0) stop("expected a number above 0 after --random");
-    } else if ((a == "--filter" || a == "--json" || a == "--save") && i + 1 < argc) {
-      (a == "--filter" ? call.filter : a == "--json" ? call.json : call.save) = argv[++i];
-    } else if (a[0] != '-' && call.what.empty()) {
-      call.what = a;
-    } else {
-      std::fputs(help, stderr);
-      stop("did not expect '" + a + "'");
-    }
-  }
-  return call;
-}
-
 void print_decision(const npu::legalise::Decision& decision) {
   std::printf("\n  %s\n", decision.command.c_str());
   if (decision.rules.empty()) std::printf("    no rule makes it\n");
@@ -172,108 +55,143 @@ void print_decision(const npu::legalise::Decision& decision) {
   for (const std::string& step : decision.steps) std::printf("      %s\n", step.c_str());
 }
 
-// Loads the driver, sees that it has a device, and says what it is.
-void open(Call& call) {
-  Context& context = call.context;
-  const std::string path = resolve(call.what, &context.options);
-  watch_for_crashes();
-  const npu_driver* driver = context.driver = load(path);
+// Throws Failed with a sentence if this is no driver.
+const npu_driver* load(const Call& call) {
+  std::string options;
+  const std::string path = resolve(call.driver, &options);
+  if (access(path.c_str(), R_OK) != 0) fail("expected a driver at ", path, ", got no such file");
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) fail("the driver could not be loaded: ", dlerror());
+  auto get = reinterpret_cast<const npu_driver* (*)()>(dlsym(library, "npu_driver_get"));
+  if (!get) fail(path, " is not a driver: it does not export npu_driver_get");
+  InCall in("npu_driver_get");
+  const npu_driver* driver = get();
+  if (const std::string problem = npu::table_problem(driver); !problem.empty()) fail(path, " ", problem);
   if (call.why) npu::legalise::tell_decisions(print_decision);
-  if (call.legalised) driver = context.driver = npu::legalise::legalised(driver);
-  npu_instance* probe = nullptr;
-  now("open, before the first test");
-  if (npu_status status = driver->open(context.options.c_str(), &probe); status != NPU_OK)
-    stop(say(path, ": open(\"", context.options, "\") failed: ", status_name(status), ": ", driver->error_text()));
-  uint32_t devices = 0;
-  driver->device_count(probe, &devices);
-  driver->close(probe);
-  if (devices == 0) stop(path + ": the driver has no device");
-  std::printf("driver %s %s, ABI %u.%u, %u device%s, seed %llu\n", driver->name ? driver->name : "without a name",
-              driver->version ? driver->version : "without a version", driver->abi_major, driver->abi_minor, devices,
-              devices == 1 ? "" : "s", static_cast<unsigned long long>(context.seed));
+  return watched(call.legalised ? npu::legalise::legalised(driver) : driver);
 }
 
-struct Outcome {
-  const char* result = "PASS";
-  std::string why;
-  double seconds = 0;
-};
+// Opens the driver, sees that it has a device, and says what it is: name and version in two lines, then a text for
+// people.
+std::string introduce(const Call& call, const npu_driver& driver) {
+  const Context& context = call.context;
+  npu_instance* probe = nullptr;
+  if (npu_status status = driver.open(context.options.c_str(), &probe); status != NPU_OK)
+    fail(call.driver, ": open(\"", context.options, "\") failed: ", status_name(status), ": ", driver.error_text());
+  uint32_t devices = 0;
+  driver.device_count(probe, &devices);
+  driver.close(probe);
+  if (devices == 0) fail(call.driver, ": the driver has no device");
+  const std::string name = driver.name ? driver.name : "without a name";
+  const std::string version = driver.version ? driver.version : "without a version";
+  return say(name, "\n", version, "\ndriver ", name, " ", version, ", ABI ", driver.abi_major, ".", driver.abi_minor,
+             ", ", devices, " device", devices == 1 ? "" : "s", ", seed ", context.seed);
+}
 
-Outcome run(const Test& test, Context& context) {
-  now(test.name);
-  Outcome outcome;
-  const auto start = std::chrono::steady_clock::now();
-  try {
-    test.run(context);
-    outcome.why = context.note;
-  } catch (const NotSupported& e) {
-    outcome = {"UNSUPPORTED", e.text};
-  } catch (const Failed& e) {
-    outcome = {"FAIL", e.text};
-  } catch (const std::exception& e) {
-    outcome = {"FAIL", say("the suite itself threw: ", e.what())};
+// Simple things first: what a later test stands on was tested before it.
+std::vector<Test> chosen_tests(const std::string& filter) {
+  static const std::vector<std::string> groups = {"lifetime", "properties", "memory", "copy",   "stream", "event",
+                                                  "failure",  "COPY",       "MAP",    "REDUCE", "SCAN",   "SORT",
+                                                  "SCATTER",  "MATMUL",     "CONV",   "order",  "threads"};
+  auto rank = [](const Test& test) {
+    return std::find(groups.begin(), groups.end(), test.name.substr(0, test.name.find(':'))) - groups.begin();
+  };
+  std::stable_sort(tests().begin(), tests().end(), [&](const Test& a, const Test& b) { return rank(a) < rank(b); });
+  std::vector<Test> out;
+  for (const Test& test : tests())
+    if (test.name.find(filter) != std::string::npos) out.push_back(test);
+  return out;
+}
+
+// Runs pieces in processes of their own, or all here.
+void run_pieces(const Call& call, const std::vector<Piece>& pieces, const Apart& how) {
+  if (!call.in_process) return run_apart(pieces, how);
+  for (size_t i = 0; i < pieces.size(); i++) {
+    how.started(i);
+    if (how.ended(i, pieces[i].run())) return;
   }
-  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+Outcome outcome_of(const std::function<std::string()>& work) {
+  Outcome outcome;
+  try {
+    outcome.why = work();
+  } catch (const Failed& e) {
+    outcome.result = Outcome::kFail;
+    outcome.why = e.text;
+  }
   return outcome;
 }
 
-void print(const Outcome& outcome) {
-  const std::string& why = outcome.why;
-  if (why.find('\n') != std::string::npos)
-    std::printf("%s\n%s\n", outcome.result, why.c_str());
-  else
-    std::printf("%s%s%s%s\n", outcome.result, why.empty() ? "" : " (", why.c_str(), why.empty() ? "" : ")");
-}
+int run_suite(Call& call) {
+  // Loaded where it is used: a driver that crashes while it is loaded takes nobody along.
+  const auto loaded = [&]() -> const npu_driver& {
+    if (!call.context.driver) call.context.driver = load(call);
+    return *call.context.driver;
+  };
+  Apart how;
+  how.limit_seconds = call.limit;
+  Outcome first;
+  how.ended = [&](size_t, const Outcome& outcome) { return first = outcome, true; };
+  run_pieces(call, {{"open", [&] { return outcome_of([&] { return introduce(call, loaded()); }); }}}, how);
+  if (first.result == Outcome::kCrash || first.result == Outcome::kHang) {
+    std::fprintf(stderr, "npu-driver-test: before the first test: %s\n", first.why.c_str());
+    return 3;
+  }
+  if (first.failed()) stop(first.why);
+  const size_t line = first.why.find('\n'), text = first.why.find('\n', line + 1);
+  std::printf("%s\n", first.why.c_str() + text + 1);
 
-int run_tests(const Call& call) {
-  int passed = 0, unsupported = 0, number_of = 0, total = 0;
-  std::string rows;
-  std::vector<std::string> failures;
-  for (const Test& test : tests()) total += test.name.find(call.filter) != std::string::npos;
-  if (total == 0) stop("no test has '" + call.filter + "' in its name; --list prints them");
-  for (const Test& test : tests()) {
-    if (test.name.find(call.filter) == std::string::npos) continue;
-    std::printf("[%2d/%d] %-72s ", ++number_of, total, test.name.c_str());
-    std::fflush(stdout);
-    Context context = call.context;
-    const Outcome outcome = run(test, context);
-    print(outcome);
-    passed += *outcome.result == 'P';
-    unsupported += *outcome.result == 'U';
-    if (*outcome.result == 'F') failures.push_back(test.name);
-    rows += say(rows.empty() ? "" : ",\n", "  {\"test\": ", json_text(test.name), ", \"result\": \"", outcome.result,
-                "\", \"why\": ", json_text(outcome.why), ", \"cases\": ", context.cases,
-                ", \"unsupported\": ", context.unsupported, ", \"seconds\": ", outcome.seconds, "}");
+  if (call.random) {
+    int status = 3;
+    how.ended = [&](size_t, const Outcome& outcome) {
+      status = static_cast<int>(outcome.cases);
+      if (outcome.failed()) std::fprintf(stderr, "npu-driver-test: %s\n", outcome.why.c_str()), status = 3;
+      return true;
+    };
+    const auto run = [&] {
+      loaded();
+      Outcome outcome;
+      outcome.cases = run_random(call.context, call.random, call.filter, call.save);
+      return outcome;
+    };
+    run_pieces(call, {{"a random command", run}}, how);
+    return status;
   }
-  for (const std::string& name : failures) std::printf("failed: %s\n", name.c_str());
-  std::printf("%d passed, %d failed, %d unsupported\n", passed, static_cast<int>(failures.size()), unsupported);
-  if (!call.json.empty()) {
-    const npu_driver* driver = call.context.driver;
-    std::ofstream out(call.json);
-    out << "{\"driver\": " << json_text(driver->name) << ", \"version\": " << json_text(driver->version)
-        << ", \"seed\": " << call.context.seed << ", \"passed\": " << passed << ", \"failed\": " << failures.size()
-        << ", \"unsupported\": " << unsupported << ", \"tests\": [\n"
-        << rows << "\n]}\n";
-    if (!out) stop("could not write " + call.json);
-  }
-  return failures.empty() ? 0 : 1;
+  if (!call.from.empty()) tests() = recorded_tests(call.from);
+  const std::vector<Test> chosen = chosen_tests(call.filter);
+  if (chosen.empty()) stop("no test has '" + call.filter + "' in its name; --list prints them");
+  Results results(call, first.why.substr(0, line), first.why.substr(line + 1, text - line - 1), chosen);
+  std::vector<Piece> pieces;
+  for (const Test& test : chosen) pieces.push_back({test.name, [&] { return loaded(), run_here(test, call.context); }});
+  how.jobs = call.jobs;
+  how.started = [&](size_t number) { results.started(number); };
+  how.ended = [&](size_t number, const Outcome& outcome) {
+    results.ended(number, outcome);
+    return call.first && outcome.failed();
+  };
+  run_pieces(call, pieces, how);
+  return results.finish();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  sort_tests();
-  Call call = read(argc, argv);
+  Call call = read_call(argc, argv);
   if (call.list) {
-    for (const Test& test : tests()) std::printf("%s\n", test.name.c_str());
+    for (const Test& test : chosen_tests("")) std::printf("%s\n", test.name.c_str());
     return 0;
   }
-  if (call.what.empty()) {
+  if (call.driver.empty()) {
     std::fputs(help, stderr);
     return 2;
   }
-  open(call);
-  if (!call.random) return run_tests(call);
-  now("a random command");
-  return run_random(call.context, call.random, call.filter, call.save);
+  try {
+    resolve(call.driver, &call.context.options);
+    if (!call.log.empty()) log_flight_to(call.log);
+    if (call.in_process) watch_for_crashes();
+    return run_suite(call);
+  } catch (const std::exception& e) {
+    stop(e.what());
+  }
 }

@@ -12,12 +12,21 @@ from torch_npu.console.command import Failure, Outcome, UsageError, add_command
 OPTIONS = (
     ("--filter", "TEXT", "only tests whose name has TEXT"),
     ("--seed", "N", "of the random commands (1)"),
-    ("--count", "N", "random commands per test (200)"),
+    ("--count", "N", "random commands per test, and at most so many of a test's directed ones (200)"),
+    ("--case", "N", "of each test, only the command with this number: what a failure prints"),
     ("--random", "N", "instead of the tests: N random commands of all sorts, mixed"),
     ("--supported", None, "with --random: until N commands were compared, not counting those that it does not have"),
     ("--save", "FILE", "with --random: a command that fails is written there, for npu-replay"),
+    ("--from", "FILE", "instead of the tests: each command of a recording (.npt), against the reference"),
     ("--exact", None, "floating point must agree bit for bit with the reference"),
     ("--exact-sums", None, "so must sums and products; functions that isa.md lets a driver approximate need not"),
+    ("--legalised", None, "what the driver refuses is made from what it takes, as the host does it"),
+    ("--why", None, "so, and print how"),
+    ("--limit", "SECONDS", "a test fails when no call to the driver has returned for so long (120)"),
+    ("--jobs", "N", "tests at the same time, each in a process of its own (1)"),
+    ("--in-process", None, "all tests in one process, for a debugger"),
+    ("--first", None, "stop at the first test that fails"),
+    ("--log", "FILE", "every test, seed and command is on the disk before the driver gets it"),
     ("--list", None, "print the names of the tests"),
 )
 
@@ -57,7 +66,7 @@ def run(options) -> Outcome:
     command = [str(suite), driver]
     for name, takes, _ in OPTIONS:
         value = getattr(options, name.removeprefix("--").replace("-", "_"))
-        if value:
+        if value is not None and value is not False:
             command += [name, value] if takes else [name]
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "results.json"
@@ -70,7 +79,7 @@ def run(options) -> Outcome:
             print(lines[-1], flush=True)
         status = process.wait()
         facts = json.loads(results.read_text()) if results.exists() else {"driver": driver, "output": lines}
-    if status not in (0, 1, 2):  # a signal: the driver took the suite down
+    if status not in (0, 1, 2):  # the driver crashed or hung in a test, or took the suite down
         facts["crashed"] = status
         status = 1
     return Outcome({**facts, "status": status}, status=status)

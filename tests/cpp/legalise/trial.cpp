@@ -1,6 +1,6 @@
 #include "tests/cpp/legalise/trial.h"
 
-#include "tools/driver_test/case.h"
+#include "tools/driver_test/command/case.h"
 
 namespace legalise_test {
 

@@ -169,7 +169,7 @@ static npu_status chip_stream_synchronize(npu_stream* stream) {
 }
 /* guide: end */
 
-/* Waits for every queue of the device; `quiet` drops what they would report. */
+/* Waits for every queue of the device. Reports one failure, the others stay; `quiet` drops all of them. */
 static npu_status drain(npu_device* device, int quiet) {
   npu_status first = NPU_OK;
   pthread_mutex_lock(&queue_lock);
@@ -182,8 +182,8 @@ static npu_status drain(npu_device* device, int quiet) {
     q = q->next;
   }
   for (queue* q = queues; q; q = q->next)
-    if (q->device == device && q->failure != NPU_OK) {
-      if (first == NPU_OK && !quiet) first = fail(q->failure, "%s", q->text);
+    if (q->device == device && q->failure != NPU_OK && first == NPU_OK) {
+      if (!quiet) first = fail(q->failure, "%s", q->text);
       q->failure = NPU_OK;
     }
   pthread_mutex_unlock(&queue_lock);
