@@ -17,7 +17,8 @@ struct job {
   code* code;          /* of its program; NULL: none */
   char *to, *from;     /* of a copy of bytes */
   uint64_t size;
-  struct mark* mark; /* of an event */
+  struct mark* mark;    /* that it reaches or waits for */
+  struct mark** record; /* where the event keeps it; NULL: it is not recorded here */
   uint64_t number;   /* in its queue */
   /* while it runs */
   atomic_int stop; /* device_reset: give up */

@@ -28,9 +28,8 @@ void event_destroy(npu_event* event) {
 }
 
 /* CHIP: the chip writes its clock to memory and raises an interrupt. */
-npu_status run_record(job* job) {
+static npu_status run_record(job* job) {
   pthread_mutex_lock(&queue_lock);
-  job->mark->number = job->number;
   mark_reach(job->mark);
   mark_unref(job->mark);
   pthread_cond_broadcast(&queue_moved);
@@ -55,14 +54,12 @@ npu_status event_record(npu_event* event, npu_stream* stream) {
     free(made);
     return fail(NPU_ERROR_MEMORY, "event_record: expected host memory, got none");
   }
-  made->refs = 2; /* the event's and the job's */
+  made->refs = 1; /* the job's */
   made->queue = q;
   j->mark = made;
+  j->record = &event->mark;
   pthread_mutex_lock(&queue_lock);
   q->refs++;
-  mark* before = event->mark;
-  event->mark = made;
-  mark_unref(before);
   pthread_mutex_unlock(&queue_lock);
   return queue_give(q, j);
 }

@@ -27,6 +27,16 @@ void mark_reach(mark* m) {
   m->is_reached = 1;
 }
 
+void queue_place(queue* q, job* job) {
+  job->number = ++q->given;
+  if (!job->record) return;
+  mark* before = *job->record;
+  job->mark->number = job->number;
+  job->mark->refs++;
+  *job->record = job->mark;
+  mark_unref(before);
+}
+
 void queue_done(queue* q, const job* job, npu_status status) {
   q->done++;
   if (status != NPU_OK && q->failure == NPU_OK) {

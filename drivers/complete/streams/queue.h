@@ -11,7 +11,7 @@ typedef struct queue queue;
  * it, and because an event may be recorded again while somebody waits for the record before. */
 typedef struct mark {
   int refs, is_reached;
-  uint64_t number; /* of the job, once it is reached */
+  uint64_t number; /* of the job */
   double time;     /* milliseconds */
   queue* queue;
 } mark;
@@ -39,6 +39,9 @@ extern queue* queues;
 void queue_unref(queue* q);
 void mark_unref(mark* m);
 void mark_reach(mark* m);
+/* A job gets its place. An event that it records knows the mark from now on, and no sooner: who waits for the mark comes
+ * behind it. */
+void queue_place(queue* q, job* job);
 /* A job is done. */
 void queue_done(queue* q, const job* job, npu_status status);
 /* Gives away the failure of a job up to `number`: it is reported once. */
@@ -59,8 +62,5 @@ npu_status mark_wait(mark* m, job* job);
 void queue_stop(queue* q);
 /* Drops the work of the device's queues. The lock is held. */
 npu_status queues_reset(npu_device* device);
-
-/* The job of event_record. */
-npu_status run_record(job* job);
 
 #endif

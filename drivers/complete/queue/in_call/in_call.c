@@ -19,7 +19,7 @@ npu_status queue_give(queue* q, job* job) {
   pthread_mutex_lock(&queue_lock);
   while (q->worker->is_busy) pthread_cond_wait(&queue_moved, &queue_lock);
   q->worker->is_busy = 1;
-  job->number = ++q->given;
+  queue_place(q, job);
   pthread_mutex_unlock(&queue_lock);
   const npu_status status = job->run(job);
   pthread_mutex_lock(&queue_lock);
