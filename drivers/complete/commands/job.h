@@ -19,7 +19,7 @@ struct job {
   uint64_t size;
   struct mark* mark;    /* that it reaches or waits for */
   struct mark** record; /* where the event keeps it; NULL: it is not recorded here */
-  uint64_t number;   /* in its queue */
+  uint64_t number;      /* in its queue */
   /* while it runs */
   atomic_int stop; /* device_reset: give up */
   npu_status failure;

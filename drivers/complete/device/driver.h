@@ -65,7 +65,7 @@ struct npu_device {
   range* ranges;
   object* objects;
   atomic_int lost;      /* the chip did not answer: nothing but device_reset works */
-  atomic_ulong jobs;    /* that ran so far, while one is to hang */
+  uint64_t jobs;        /* given so far. queue_lock guards it */
   atomic_int abandoned; /* a thread is still somewhere in a hung job, and in the memory */
 };
 

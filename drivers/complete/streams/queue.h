@@ -39,8 +39,8 @@ extern queue* queues;
 void queue_unref(queue* q);
 void mark_unref(mark* m);
 void mark_reach(mark* m);
-/* A job gets its place. An event that it records knows the mark from now on, and no sooner: who waits for the mark comes
- * behind it. */
+/* A job gets its place. An event that it records knows the mark from now on, and no sooner: who waits for the mark
+ * comes behind it. */
 void queue_place(queue* q, job* job);
 /* A job is done. */
 void queue_done(queue* q, const job* job, npu_status status);

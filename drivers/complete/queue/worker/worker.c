@@ -1,5 +1,6 @@
-/* One thread per queue takes jobs off in order. It stands for your doorbell and your interrupt. A chip that does not answer
- * is found by its lack of progress: the wait ends, the device counts as lost, and device_reset makes it usable again. */
+/* One thread per queue takes jobs off in order. It stands for your doorbell and your interrupt. A chip that does not
+ * answer is found by its lack of progress: the wait ends, the device counts as lost, and device_reset makes it usable
+ * again. */
 #include "queue/worker/worker.h"
 
 #include <stdlib.h>
@@ -12,8 +13,8 @@ const option queue_options[] = {
 };
 
 /* For tests of the rest: the job with this number never ends, and does not look at its stop flag. */
-static void hang_if_asked(npu_device* device) {
-  if (device->instance.hang == 0 || atomic_fetch_add(&device->jobs, 1) + 1 != device->instance.hang) return;
+static npu_status run_hang(job* job) {
+  (void)job;
   for (;;) pause();
 }
 
@@ -36,7 +37,6 @@ static void* work(void* argument) {
   pthread_mutex_lock(&queue_lock);
   for (job* j; (j = take(w));) {
     pthread_mutex_unlock(&queue_lock);
-    hang_if_asked(j->device);
     const npu_status status = j->run(j); /* CHIP: ring the doorbell, wait for the interrupt */
     pthread_mutex_lock(&queue_lock);
     w->running = NULL;
@@ -82,6 +82,7 @@ npu_status queue_give(queue* q, job* job) {
     status = lost();
   } else {
     queue_place(q, job);
+    if (++q->device->jobs == q->device->instance.hang) job->run = run_hang;
     *q->worker->last = job;
     q->worker->last = &job->next;
     pthread_cond_broadcast(&queue_moved);
