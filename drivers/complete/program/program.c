@@ -8,7 +8,9 @@ void code_ref(code* code) {
 }
 
 void code_unref(code* code) {
-  if (code && atomic_fetch_sub(&code->refs, 1) == 1) free(code);
+  if (!code || atomic_fetch_sub(&code->refs, 1) != 1) return;
+  if (code->kernels) code->free_kernels(code->kernels);
+  free(code);
 }
 
 /* Cuts the copy into segments. */

@@ -17,9 +17,11 @@ typedef struct code {
   atomic_int refs;
   npu_program_desc desc; /* with copies of instructions and constants behind this struct */
   uint32_t segment_count, combine_count;
-  segment* segments; /* each and row, in order */
-  segment* combines; /* by number */
-  int uses_index;    /* has an `index`: dimensions keep their numbers */
+  segment* segments;       /* each and row, in order */
+  segment* combines;       /* by number */
+  struct kernels* kernels; /* what units/ made of it, and how that is given back */
+  void (*free_kernels)(struct kernels* kernels);
+  int uses_index; /* has an `index`: dimensions keep their numbers */
 } code;
 
 struct npu_program {
