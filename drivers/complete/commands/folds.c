@@ -9,8 +9,7 @@ static int is_scan(const fold* f) { return f->in->op == NPU_OP_SCAN; }
 /* A welford fold of plain values takes two sums over the row: the mean, then the squares of what is left. */
 static int is_two_sums(const fold* f) { return f->present != NULL; }
 
-void fold_begin(machine* m, fold* f) {
-  (void)m;
+void fold_begin(fold* f) {
   const value identity = fold_identity(f->kind, f->type[0]);
   f->has_any = 0;
   for (int j = 0; j < FOLD_LANES; j++) lane_put(&f->lane, j, f->type[0], identity);

@@ -25,7 +25,7 @@ static npu_status get_memory(machine* m) {
 }
 
 /* Values that are the same at every point; what each fold is; the memory of each operand. */
-static npu_status prepare(machine* m) {
+static void prepare(machine* m) {
   const npu_command* command = &m->job->command;
   const int width = m->elements < BLOCK ? (m->elements > 0 ? (int)m->elements : 1) : BLOCK;
   int segment = -1;
@@ -52,7 +52,6 @@ static npu_status prepare(machine* m) {
       default: break;
     }
   }
-  return NPU_OK;
 }
 
 /* Room for what a fold keeps of every element of a row. */
@@ -78,8 +77,8 @@ npu_status machine_open(machine* m, job* job, int first) {
   m->elements = count_points(command->size, first, command->rank);
   npu_status status = get_memory(m);
   if (status != NPU_OK) return status;
-  status = prepare(m);
-  if (status == NPU_OK) status = get_rows(m);
+  prepare(m);
+  status = get_rows(m);
   if (status != NPU_OK) machine_close(m);
   return status;
 }

@@ -51,7 +51,7 @@ void machine_moved(machine* m);
 npu_status access_memory(machine* m, const npu_instr* in, int n, lanes* out);
 
 /* Folds: at the start of a row, for a block, at its end. */
-void fold_begin(machine* m, fold* f);
+void fold_begin(fold* f);
 npu_status fold_block(machine* m, fold* f, int n);
 void fold_end(machine* m, fold* f);
 /* What scans of earlier segments have at this block. */

@@ -22,7 +22,7 @@ static npu_status run_each_segment(machine* m, int number) {
   const segment* s = &m->code->segments[number];
   npu_status status = NPU_OK;
   for (int i = 0; i < m->fold_count; i++)
-    if (m->folds[i].segment == number) fold_begin(m, &m->folds[i]);
+    if (m->folds[i].segment == number) fold_begin(&m->folds[i]);
   for (m->element = 0; m->element < m->elements && status == NPU_OK; m->element += BLOCK) {
     const int64_t left = m->elements - m->element;
     const int n = left < BLOCK ? (int)left : BLOCK;
