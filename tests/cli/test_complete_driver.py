@@ -80,29 +80,21 @@ def test_a_written_project_survives_a_chip_that_stops_answering(project):
     ("target", "tests"), [("test-address", "--count 5"), ("test-thread", "--count 5 --filter thread")]
 )
 def test_a_written_project_is_clean_under_sanitizers(project, target, tests):
-    assert " 0 failed, 0 unsupported" in make(project, target, f"ARGUMENTS={tests}")
+    assert " 0 failed" in make(project, target, f"ARGUMENTS={tests}")
 
 
-def test_a_sanitizer_that_finds_something_fails_the_target(project, tmp_path):
-    """The suite is not built with the sanitizer: what it loads is, and that has to be enough."""
-    broken = tmp_path / "broken"
-    new_driver.write("broken", broken, ROOT / "include" / "npu", new_driver.read_parts("interpreter"))
-    memory = broken / "src" / "device" / "memory.c"
-    read = "  *free_bytes = device->total - device->used;\n"
-    assert read in memory.read_text()
+def test_a_sanitizer_that_finds_something_fails_the_target(project):
+    """The suite is not built with the sanitizer: the driver is, and that has to be enough."""
+    memory = project / "src" / "device" / "memory.c"
+    whole, read = memory.read_text(), "  *free_bytes = device->total - device->used;\n"
+    assert read in whole
     past_the_end = read + "  char* small = malloc(1);\n  *free_bytes += 0 * (uint64_t) * (volatile char*)(small + 1);\n"
-    memory.write_text(memory.read_text().replace(read, past_the_end + "  free(small);\n"))
-    command = [
-        "make",
-        "-s",
-        "-j2",
-        "-C",
-        str(broken),
-        f"SUITE={SUITE}",
-        "test-address",
-        "ARGUMENTS=--filter properties",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    memory.write_text(whole.replace(read, past_the_end + "  free(small);\n"))
+    try:
+        command = ["make", "-s", "-C", str(project), f"SUITE={SUITE}", "test-address", "ARGUMENTS=--filter properties"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    finally:
+        memory.write_text(whole)
     assert done.returncode != 0 and "heap-buffer-overflow" in done.stdout + done.stderr
 
 
