@@ -52,15 +52,12 @@ npu_status queue_report(queue* q, uint64_t number) {
   const npu_status status = q->failure;
   if (status == NPU_OK || q->failed > number) return NPU_OK;
   q->failure = NPU_OK;
-  fail(status, "%s", q->text);
-  if (q->is_closed) queue_forget(q);
-  return status;
+  return fail(status, "%s", q->text);
 }
 
 void queue_forget(queue* q) {
   queue** at = &queues;
-  while (*at && *at != q) at = &(*at)->next;
-  if (!*at) return;
+  while (*at != q) at = &(*at)->next;
   *at = q->next;
   queue_unref(q);
 }

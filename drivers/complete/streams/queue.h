@@ -20,7 +20,6 @@ struct queue {
   int refs; /* the stream's, its marks', its worker's */
   npu_device* device;
   queue* next;           /* in `queues` */
-  int is_closed;         /* its stream is gone; it stays while its failure was not reported */
   uint64_t given, done;  /* jobs */
   uint64_t goal;         /* what device_synchronize waits for */
   npu_status failure;    /* the first that was not reported yet */
@@ -46,7 +45,7 @@ void queue_place(queue* q, job* job);
 void queue_done(queue* q, const job* job, npu_status status);
 /* Gives away the failure of a job up to `number`: it is reported once. */
 npu_status queue_report(queue* q, uint64_t number);
-/* Takes a queue off the list, if nobody has to hear of it any more. */
+/* Takes a queue off the list; it lives as long as somebody counts it. */
 void queue_forget(queue* q);
 
 /* -- the room queue/ -- */

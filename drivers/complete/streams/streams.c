@@ -27,13 +27,13 @@ npu_status stream_create(npu_device* device, int32_t priority, npu_stream** out)
   return NPU_OK;
 }
 
-/* A failure that nobody has asked for yet waits for device_synchronize. */
+/* A failure that nobody has asked for goes with its stream. */
 void stream_destroy(npu_stream* stream) {
   queue* q = stream->queue;
   pthread_mutex_lock(&queue_lock);
   queue_stop(q);
-  q->is_closed = 1;
-  if (q->failure == NPU_OK) queue_forget(q);
+  q->failure = NPU_OK;
+  queue_forget(q);
   pthread_mutex_unlock(&queue_lock);
   object_free(&stream->object);
 }
@@ -75,7 +75,7 @@ static npu_status wait_for_all(npu_device* device) {
   return status;
 }
 
-/* Reports the first failure of any stream. Another stream's stays: it is that stream's to report, or the next call's.
+/* Reports the oldest failure of any stream. Another stream's stays: it is that stream's to report, or the next call's.
  */
 npu_status device_synchronize(npu_device* device) {
   pthread_mutex_lock(&queue_lock);
@@ -88,23 +88,12 @@ npu_status device_synchronize(npu_device* device) {
   return status;
 }
 
-/* Failures of streams that are gone have nobody left to hear of them. The lock is held. */
-static void forget_failures(npu_device* device) {
-  for (queue *q = queues, *next; q; q = next) {
-    next = q->next;
-    if (q->device != device) continue;
-    q->failure = NPU_OK;
-    if (q->is_closed) queue_forget(q);
-  }
-}
-
 npu_status device_reset(npu_device* device) {
   pthread_mutex_lock(&queue_lock);
   const npu_status status = queues_reset(device);
-  if (status == NPU_OK) {
-    forget_failures(device);
-    atomic_store(&device->lost, 0);
-  }
+  for (queue* q = queues; q && status == NPU_OK; q = q->next)
+    if (q->device == device) q->failure = NPU_OK;
+  if (status == NPU_OK) atomic_store(&device->lost, 0);
   pthread_mutex_unlock(&queue_lock);
   return status;
 }
@@ -114,8 +103,5 @@ void close_device(npu_device* device) {
   wait_for_all(device);
   pthread_mutex_unlock(&queue_lock);
   while (device->objects) device->objects->destroy(device->objects);
-  pthread_mutex_lock(&queue_lock);
-  forget_failures(device);
-  pthread_mutex_unlock(&queue_lock);
   device_close(device);
 }

@@ -119,6 +119,7 @@ npu_status queue_wait(queue* q, uint64_t number) {
 
 /* A job that waits is no progress; only who waits for it may lose patience. */
 npu_status mark_wait(mark* m, job* job) {
+  if (m->is_reached) return NPU_OK; /* its device may be closed by now */
   patience p = {.most = m->queue->device->instance.timeout};
   npu_status status = NPU_OK;
   while (status == NPU_OK && !m->is_reached) {
