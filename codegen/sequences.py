@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from expression import Program, Result, TableError, Value, instruction_arity
@@ -19,6 +20,25 @@ _NOTE = """\
 # The functions of f32 as sequences of exactly rounded instructions: docs/isa.md, "Functions".
 # Made by codegen/sequences.py from codegen/functions.ops, where they can be read. Do not edit.
 """
+
+
+def _straight(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements in the order in which they run: `for _ in range(n)` is n times its body."""
+    for statement in body:
+        if isinstance(statement, ast.For):
+            for _ in range(ast.literal_eval(statement.iter.args[0])):
+                yield from _straight(statement.body)
+        else:
+            yield statement
+
+
+def _pairs(target: ast.expr, value: Result | tuple[Result, ...]) -> Iterator[tuple[ast.Name, Result]]:
+    """Names and what they become, in a tuple of any depth."""
+    if not isinstance(target, ast.Tuple):
+        yield target, value
+        return
+    for one, part in zip(target.elts, value, strict=True):
+        yield from _pairs(one, part)
 
 
 class Sequence(Program):
@@ -32,14 +52,13 @@ class Sequence(Program):
 
     def run(self, function: ast.FunctionDef, names: dict[str, Result]) -> Result | tuple[Result, ...]:
         outer, self.names = self.names, {**self.numbers, **names}
-        for statement in function.body:
+        for statement in _straight(function.body):
             if isinstance(statement, ast.Return):
                 result = self.value(statement.value)
                 self.names = outer
                 return result
             if isinstance(statement, ast.Assign):
-                target, value = statement.targets[0], self.value(statement.value)
-                pairs = zip(target.elts, value, strict=True) if isinstance(target, ast.Tuple) else [(target, value)]
+                pairs = _pairs(statement.targets[0], self.value(statement.value))
                 self.names = {**self.names, **{name.id: one for name, one in pairs}}
         raise TableError(f"{function.name}: expected a return")
 

@@ -54,6 +54,13 @@ VARIABLES = (
         ("0", "1"),
     ),
     Setting(
+        "TORCH_NPU_TIMEOUT",
+        "0",
+        "Seconds that one call of a driver may take, the wait for queued work included. Then the device is reset and "
+        "the call raises with the commands that were under way; where even a reset does not help, the process ends.",
+        "No limit. Ctrl-C in a long wait says what is under way, a second one drops it.",
+    ),
+    Setting(
         "TORCH_NPU_DEBUG",
         "0",
         "`1`: a line per op on stderr that says where it ran; `2`: and every transfer; `3`: and every call of the "

@@ -17,6 +17,7 @@ class Decision:
 
     device: int
     command: str  # "MATMUL aten::addmm 64x10 k=32: ..."
+    words: str  # the driver's own, when it refused
     rules: tuple[str, ...]  # those that led to each step; none: nothing was found, and the CPU ran it
     steps: tuple[str, ...]  # the commands that do its work, in order
     runs: int  # commands that it served
@@ -25,7 +26,7 @@ class Decision:
 def report() -> list[Decision]:
     """Every decision of this process, the most used first."""
     found = [
-        Decision(d["device"], d["command"], tuple(d["rules"]), tuple(d["steps"]), d["runs"])
+        Decision(d["device"], d["command"], d["words"], tuple(d["rules"]), tuple(d["steps"]), d["runs"])
         for d in _C.legalised_commands()
     ]
     return sorted(found, key=lambda decision: (-decision.runs, decision.command))

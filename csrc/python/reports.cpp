@@ -50,6 +50,7 @@ py::list legalised() {
     py::dict of;
     of["device"] = static_cast<int>(entry.device);
     of["command"] = entry.decision.command;
+    of["words"] = entry.decision.words;
     of["rules"] = entry.decision.rules;
     of["steps"] = entry.decision.steps;
     of["runs"] = entry.decision.runs;

@@ -59,13 +59,17 @@ class Lockstep : public Watcher {
       ++refused_[label];
       return device;
     }
-    // A device that hangs or is lost has nothing to compare.
-    if (device.status > NPU_ERROR_INDEX || device.status == NPU_ERROR_MEMORY) return device;
+    if (device.status == NPU_ERROR_MEMORY) return device;
     std::vector<Written> written;
     for (const Region& region : launch.regions)
       if (region.write)
         written.push_back({region, std::vector<std::byte>(region.size), std::vector<std::byte>(region.size)});
     const Outcome reference = expect(launch, written);
+    // A device that hangs or is lost has nothing to compare.
+    if (is_broken(device.status)) {
+      if (!is_broken(reference.status)) statuses_differ(launch, written, device, reference);
+      return device;
+    }
     for (Written& one : written) {
       const Outcome outcome = read_side(*launch.stream, 0, one.region.addr, one.got.data(), one.region.size);
       if (outcome.status != NPU_OK) return outcome;
@@ -136,6 +140,8 @@ class Lockstep : public Watcher {
   }
 
  private:
+  static bool is_broken(npu_status status) { return static_cast<uint32_t>(status) > NPU_ERROR_INDEX; }
+
   static double number(const std::string& text) {
     char* end = nullptr;
     const double value = std::strtod(text.c_str(), &end);
@@ -184,8 +190,11 @@ class Lockstep : public Watcher {
     const auto said = [](const Outcome& one) {
       return std::string(status_name(one.status)) + (one.status == NPU_OK ? "" : " (" + one.text + ")");
     };
-    Verdict none;
-    const Outcome outcome = conclude(launch, written, none, "expected " + said(reference) + ", got " + said(device));
+    std::string what = "expected " + said(reference) + ", got " + said(device);
+    if (reference.status == NPU_OK || device.status == NPU_OK)
+      what += device.status == NPU_OK ? ": only the reference fails" : ": only the device fails";
+    const Outcome outcome = conclude(launch, written, {}, what);
+    if (is_broken(device.status)) return outcome;
     const Outcome problem = adopt(launch, written, true);
     return problem.status == NPU_OK ? outcome : problem;
   }

@@ -3,8 +3,10 @@
 #include <stdexcept>
 
 #include "support/driver/json_text.h"
+#include "support/legalise/legaliser.h"
 #include "support/loading/spec.h"
 #include "support/verify/element.h"
+#include "support/verify/reproduction.h"
 #include "support/verify/trace.h"
 #include "support/verify/wrapper.h"
 
@@ -14,7 +16,7 @@ const char* const wrapper_name = "record";
 
 namespace {
 
-constexpr const char* kOptions = "driver=[DRIVER], file=PATH, results=data|crc";
+constexpr const char* kOptions = "driver=[DRIVER], file=PATH, results=data|crc, keep=all|examples";
 
 class Recorder;
 std::mutex open_lock;
@@ -31,6 +33,8 @@ class Recorder : public Watcher {
         file_ = value;
       else if (key == "results" && (value == "data" || value == "crc"))
         with_data_ = value == "data";
+      else if (key == "keep" && (value == "all" || value == "examples"))
+        examples_ = value == "examples";
       else
         throw std::invalid_argument("record: expected options " + std::string(kOptions) + ", got \"" + key + "=" +
                                     value + "\"");
@@ -59,29 +63,25 @@ class Recorder : public Watcher {
   }
 
   Outcome run(Launch& launch) override {
+    TraceWriter* const out = examples_ ? nullptr : begin(launch);
     const Outcome outcome = submit_to(launch, 0, *launch.command);
     std::lock_guard guard(lock_);
-    const char* label = launch.command->label ? launch.command->label : command_name(launch.command->kind);
-    if (outcome.status == NPU_UNSUPPORTED) ++refused_[label];
-    std::vector<std::byte> now;
-    // What a failed command wrote is undefined; the recording takes it as written by the host.
-    Recording* recording = writer(launch.device().index);
-    TraceWriter* out = finished_ ? nullptr : recording->writer.get();
-    const npu_program* program = launch.command->program;
-    if (out && outcome.status == NPU_OK) {
-      if (program && recording->programs.insert(program->number).second) out->program(program->number, launch.desc);
-      out->command(TraceCommand(*launch.command, launch.number, program ? program->number : 0));
-    }
+    if (outcome.status == NPU_UNSUPPORTED) ++refused_[label_of(launch)];
+    if (out && outcome.status != NPU_OK) out->drop_command();
+    std::vector<Written> written;
     for (const Region& region : launch.regions) {
       if (!region.write || outcome.status == NPU_UNSUPPORTED) continue;
-      now.resize(region.size);
-      const Outcome read = read_side(*launch.stream, 0, region.addr, now.data(), region.size);
+      written.push_back({region, std::vector<std::byte>(region.size), {}});
+      const Outcome read = read_side(*launch.stream, 0, region.addr, written.back().want.data(), region.size);
       if (read.status != NPU_OK) return read;
+    }
+    if (examples_ && outcome.status == NPU_OK) keep_example(launch, written);
+    for (const auto& [region, now, unused] : written) {
       if (std::byte* bytes = launch.mirror().find(region.addr, region.size))
         std::memcpy(bytes, now.data(), region.size);
       if (out && outcome.status == NPU_OK)
         out->result(region.operand, region.addr, now.data(), region.size, with_data_);
-      else if (out)
+      else if (out)  // what a failed command wrote is undefined; the recording takes it as written by the host
         out->write(region.addr, now.data(), region.size);
     }
     return outcome;
@@ -113,6 +113,16 @@ class Recorder : public Watcher {
       out += (index ? ", " : "") + ("{\"file\": " + json_text(device.writer->path()) +
                                     ", \"commands\": " + std::to_string(device.writer->commands()) +
                                     ", \"bytes\": " + std::to_string(device.writer->bytes()) + "}");
+    out += "], \"examples\": [";
+    for (bool first = true; const auto& [signature, example] : kept_) {
+      out += std::string(first ? "" : ", ") + "{\"number\": " + std::to_string(example.number) + ", \"ops\": {";
+      for (bool first_op = true; const auto& [op, count] : example.ops) {
+        out += (first_op ? "" : ", ") + json_text(op) + ": " + std::to_string(count);
+        first_op = false;
+      }
+      out += "}}";
+      first = false;
+    }
     out += "], \"refused\": {";
     bool first = true;
     for (const auto& [label, count] : refused_) {
@@ -143,15 +153,50 @@ class Recorder : public Watcher {
     return &one;
   }
 
+  // keep=examples: of commands that are alike in all but addresses and parameters, one, with the memory it needs.
+  struct Example {
+    uint64_t number = 0;
+    std::map<std::string, uint64_t> ops;
+  };
+  void keep_example(const Launch& launch, const std::vector<Written>& written) {
+    std::shared_ptr<const Program> program;
+    if (launch.program) program = std::make_shared<const Program>(launch.command->program->source);
+    Example& example = kept_[legalise::signature_of(*launch.command, program)];
+    ++example.ops[label_of(launch)];
+    if (example.number || finished_) return;
+    example.number = launch.number;
+    append_reproduction(*writer(launch.device().index)->writer, *launch.command, launch.program, launch.mirror(),
+                        launch.regions, written, launch.number);
+  }
+
+  static std::string label_of(const Launch& launch) {
+    return launch.command->label ? launch.command->label : command_name(launch.command->kind);
+  }
+
+  // On disk before it runs, so that a driver which crashes leaves the command behind. Null: nothing is written any
+  // more.
+  TraceWriter* begin(const Launch& launch) {
+    std::lock_guard guard(lock_);
+    if (finished_) return nullptr;
+    Recording* recording = writer(launch.device().index);
+    TraceWriter& out = *recording->writer;
+    const npu_program* program = launch.command->program;
+    if (program && recording->programs.insert(program->number).second) out.program(program->number, launch.desc);
+    out.command(TraceCommand(*launch.command, launch.number, program ? program->number : 0));
+    out.flush();
+    return &out;
+  }
+
   template <class Do>
   void write(npu_device& device, Do action) {
     std::lock_guard guard(lock_);
-    if (!finished_) action(*writer(device.index)->writer);
+    if (!finished_ && !examples_) action(*writer(device.index)->writer);
   }
 
   std::mutex lock_;
   std::string file_;
-  bool with_data_ = true, finished_ = false;
+  bool with_data_ = true, examples_ = false, finished_ = false;
+  std::map<std::string, Example> kept_;  // by signature
   std::map<uint32_t, Recording> devices_;
   std::map<std::string, uint64_t> refused_;
 };

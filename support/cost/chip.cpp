@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <map>
 #include <stdexcept>
 
@@ -158,6 +159,23 @@ double product_traffic(const Work& w, double sram) {
 }
 
 }  // namespace
+
+std::string to_text(const Chip& chip) {
+  char line[128];
+  std::string out = "name = \"" + chip.name + "\"\n";
+  for (const auto& [name, key] : keys()) {
+    if (key.value == &Chip::overlap)
+      std::snprintf(line, sizeof line, "overlap = %s\n", chip.overlap != 0 ? "true" : "false");
+    else
+      std::snprintf(line, sizeof line, "%s = %.6g\n", name.c_str(), chip.*key.value);
+    out += line;
+  }
+  for (const auto& [op, cycles] : chip.function) {
+    std::snprintf(line, sizeof line, "functions.%s = %.6g\n", op_name(op), cycles);
+    out += line;
+  }
+  return out;
+}
 
 Chip parse_chip(std::string_view text) {
   Chip chip;

@@ -46,6 +46,8 @@ struct Chip {
 // Throws std::invalid_argument: "line 3: expected ..., got ...". The keys are above, in sections as docs/whatif.md
 // says.
 Chip parse_chip(std::string_view text);
+// The way back, a key per line; functions of a time of their own too.
+std::string to_text(const Chip& chip);
 
 // What a command's time depends on. Plain numbers, so that equal commands can be counted together.
 struct Work {

@@ -8,45 +8,16 @@
 #include "support/legalise/planner.h"
 
 namespace npu::legalise {
-namespace {
 
-// The refused command as a draft: its operands are themselves.
-Draft draft_of(const npu_command& command, std::shared_ptr<const Program> program) {
-  Draft draft;
-  draft.command = command;
-  draft.command.operands = nullptr;
-  draft.command.params = nullptr;
-  draft.command.program = nullptr;
-  draft.command.choice = 0;
-  draft.program = std::move(program);
-  for (uint32_t k = 0; k < command.operand_count; ++k) {
-    Operand& operand = draft.operands.emplace_back();
-    operand.form = command.operands[k];
-    operand.form.addr = 0;
-    operand.place = {Place::kOperand, k, 0};
-  }
-  for (uint32_t k = 0; k < command.param_count; ++k) draft.params.push_back({static_cast<int>(k), {}});
-  return draft;
+std::string signature_of(const npu_command& command, std::shared_ptr<const Program> program) {
+  return signature(draft_of(command, std::move(program)), aliases_of(command));
 }
-
-// For each operand the first one at its address.
-std::vector<uint32_t> aliases_of(const npu_command& command) {
-  std::vector<uint32_t> out(command.operand_count);
-  const auto memory = [&](uint32_t k) { return !(command.operands[k].flags & NPU_OPERAND_IMMEDIATE); };
-  for (uint32_t k = 0; k < command.operand_count; ++k) {
-    out[k] = k;
-    for (uint32_t other = 0; other < k && memory(k) && out[k] == k; ++other)
-      if (memory(other) && command.operands[other].addr == command.operands[k].addr) out[k] = other;
-  }
-  return out;
-}
-
-}  // namespace
 
 // What is remembered of a signature.
 struct Legaliser::Known {
   std::shared_ptr<const Recipe> recipe;  // null: there is no way
-  std::string command;
+  std::string command, words;
+  bool by_address = false;  // it says only that there is one for each skew of the addresses
   std::atomic<uint64_t> runs{0};
 };
 
@@ -59,7 +30,8 @@ Legaliser::~Legaliser() {
 }
 
 npu_status Legaliser::program_create(const npu_program_desc& desc, npu_program** out) {
-  auto* made = new RefusedProgram{std::make_shared<const Program>(Program::copy_of(desc))};
+  const char* words = driver_.error_text();
+  auto* made = new RefusedProgram{std::make_shared<const Program>(Program::copy_of(desc)), words ? words : ""};
   *out = made->handle();
   return NPU_OK;
 }
@@ -82,28 +54,73 @@ npu_program* Legaliser::make_program(const Program& program) {
   return at->second;
 }
 
+// Called with the lock held.
+Ask Legaliser::ask(bool* by_address) {
+  return {
+      .program = [this](const Program& program) { return make_program(program); },
+      .supports = [this](const npu_command& asked) { return driver_.supports(device_, &asked) == NPU_OK; },
+      .refused =
+          [this, by_address](const Draft& draft) {
+            const std::string form = draft_key(draft);
+            if (!refused_forms_.count(form)) return false;
+            *by_address = true;
+            return refused_.count(form + skews(draft)) > 0;
+          },
+  };
+}
+
+// Called with the lock held.
+void Legaliser::refuse(const Draft& draft) {
+  const std::string form = draft_key(draft);
+  refused_.insert(form + skews(draft));
+  refused_forms_.insert(form);
+}
+
+// Called with the lock held.
+std::shared_ptr<Legaliser::Known> Legaliser::keep(const Draft& draft, const std::string& key, Plan plan) {
+  constexpr size_t kMost = 1 << 14;  // signatures: beyond that everything is decided anew
+  if (known_.size() >= kMost) known_.clear();
+  auto known = std::make_shared<Known>();
+  known->recipe = std::move(plan.recipe);
+  known->command = describe(draft);
+  if (plan.by_address) {
+    auto& all = known_[key];
+    if (!all || !all->by_address) all = std::make_shared<Known>();
+    all->by_address = true;
+  }
+  known_[plan.by_address ? key + skews(draft) : key] = known;
+  return known;
+}
+
+std::shared_ptr<Legaliser::Known> Legaliser::find(const Draft& draft, const std::string& key) const {
+  auto found = known_.find(key);
+  if (found != known_.end() && found->second->by_address) found = known_.find(key + skews(draft));
+  return found == known_.end() ? nullptr : found->second;
+}
+
 std::shared_ptr<Legaliser::Known> Legaliser::decide(const npu_command& command, const Draft& draft,
                                                     const std::string& key) {
   std::shared_ptr<Known> known;
   {
     std::lock_guard lock(mutex_);
-    if (const auto found = known_.find(key); found != known_.end()) return found->second;
-    const Ask ask{
-        .program = [&](const Program& program) { return make_program(program); },
-        .supports = [&](const npu_command& asked) { return driver_.supports(device_, &asked) == NPU_OK; },
-        .refused = [&](const std::string& draft_key) { return refused_.count(draft_key) > 0; },
-    };
-    known = std::make_shared<Known>();
-    known->recipe = plan(draft, aliases_of(command), ask);
-    known->command = describe(draft);
-    constexpr size_t kMost = 1 << 14;  // signatures: beyond that everything is decided anew
-    if (known_.size() >= kMost) known_.clear();
-    known_[key] = known;
+    if (known = find(draft, key); known) return known;
+    const RefusedProgram* own = refused_program(command.program);
+    const char* text = own ? own->words.c_str() : driver_.error_text();  // before anything else is asked
+    const std::string words = text ? text : "";
+    bool by_address = false;
+    Plan made = plan(draft, aliases_of(command), ask(&by_address));
+    made.by_address |= by_address;
+    known = keep(draft, key, std::move(made));
+    known->words = words;
   }
-  if (tell_)
-    tell_({known->command, known->recipe ? known->recipe->rules : std::vector<std::string>(),
-           known->recipe ? describe(*known->recipe) : std::vector<std::string>(), 0});
+  tell(*known);
   return known;
+}
+
+void Legaliser::tell(const Known& known) const {
+  if (!tell_) return;
+  if (!known.recipe) return tell_({known.command, known.words, {}, {}, 0});
+  tell_({known.command, known.words, known.recipe->rules, describe(*known.recipe), 0});
 }
 
 npu_status Legaliser::supports(const npu_command& command) {
@@ -113,110 +130,125 @@ npu_status Legaliser::supports(const npu_command& command) {
   return decide(command, draft, signature(draft, aliases_of(command)))->recipe ? NPU_OK : NPU_UNSUPPORTED;
 }
 
-npu_status Legaliser::submit(npu_stream* stream, const npu_command& command) {
-  const auto program = program_of(command);
-  if (command.program && !program) return NPU_UNSUPPORTED;
-  const Draft draft = draft_of(command, program);
-  const std::string key = signature(draft, aliases_of(command));
-  // It was just refused, whatever `supports` says of its form.
-  if (!refused_program(command.program)) {
-    std::lock_guard lock(mutex_);
-    if (!known_.count(key)) refused_.insert(draft_key(draft));
-  }
-  // Each turn learns of one more command that the driver refuses when it sees sizes and strides.
-  constexpr int kTurns = 32;
-  for (int turn = 0; turn < kTurns; ++turn) {
-    const std::shared_ptr<Known> known = decide(command, draft, key);
-    if (!known->recipe) return NPU_UNSUPPORTED;
-    size_t refused = 0;
-    const npu_status status = run(stream, command, *known->recipe, &refused);
-    if (status != NPU_UNSUPPORTED) {
-      known->runs.fetch_add(1, std::memory_order_relaxed);
-      return status;
-    }
-    std::lock_guard lock(mutex_);
-    refused_.insert(draft_key(known->recipe->steps[refused].draft));
-    if (const auto found = known_.find(key); found != known_.end() && found->second == known) known_.erase(found);
-    // What ran has changed an input, so that it cannot be run again. Rules put off such stores; this one could not.
-    if (overwrites_input(draft, *known->recipe, refused, aliases_of(command))) return NPU_ERROR_INTERNAL;
-  }
-  return NPU_UNSUPPORTED;
-}
-
 namespace {
 
+// Of no bytes, too, there is an address; and the word in which scratch ends belongs to it.
+uint64_t whole_words(uint64_t bytes) {
+  return std::max<uint64_t>((bytes + 7) & ~uint64_t{7}, 8);
+}
+
+}  // namespace
+
 // A run's scratch: each piece is there from its first step to its last, whatever happens in between.
-class Scratch {
+class Legaliser::Scratch {
  public:
-  Scratch(Memory& memory, npu_stream* stream, const Recipe& recipe)
-      : memory_(memory), stream_(stream), recipe_(recipe), addr_(recipe.scratch.size(), 0) {}
+  Scratch(Memory& memory, npu_stream* stream) : memory_(memory), stream_(stream) {}
   ~Scratch() {
     for (const npu_addr addr : addr_)
       if (addr) memory_.give(stream_, addr);
   }
   Scratch(const Scratch&) = delete;
 
-  npu_status begin(size_t step) {
+  npu_status begin(const Recipe& recipe, size_t step) {
+    addr_.resize(recipe.scratch.size(), 0);
     for (size_t k = 0; k < addr_.size(); ++k) {
-      if (recipe_.life[k].first != step) continue;
-      const npu_status status = memory_.take(stream_, std::max<uint64_t>(recipe_.scratch[k], 1), &addr_[k]);
+      if (recipe.life[k].first != step || addr_[k]) continue;
+      const npu_status status = memory_.take(stream_, whole_words(recipe.scratch[k]), &addr_[k]);
       if (status != NPU_OK) return status;
     }
     return NPU_OK;
   }
-  void end(size_t step) {
+  void end(const Recipe& recipe, size_t step) {
     for (size_t k = 0; k < addr_.size(); ++k)
-      if (recipe_.life[k].second == step && addr_[k]) memory_.give(stream_, std::exchange(addr_[k], 0));
+      if (recipe.life[k].second == step && addr_[k]) memory_.give(stream_, std::exchange(addr_[k], 0));
   }
-  npu_addr operator[](size_t k) const { return addr_[k]; }
+  const std::vector<npu_addr>& addresses() const { return addr_; }
 
  private:
   Memory& memory_;
   npu_stream* stream_;
-  const Recipe& recipe_;
   std::vector<npu_addr> addr_;
 };
 
-}  // namespace
+// One run of a recipe. What ran stays: where submit refuses a step, another way for that step alone takes its place.
+struct Legaliser::Run {
+  Legaliser& legaliser;
+  npu_stream* stream;
+  const npu_command& command;
+  const Draft& draft;
+  std::shared_ptr<const Recipe> recipe;
+  size_t step = 0;
 
-npu_status Legaliser::run(npu_stream* stream, const npu_command& command, const Recipe& recipe, size_t* refused) {
-  Scratch scratch(memory_, stream, recipe);
-  npu_operand operands[NPU_MAX_OPERANDS];
-  npu_scalar params[NPU_MAX_PARAMS];
-  for (size_t step = 0; step < recipe.steps.size(); ++step) {
-    const Draft& draft = recipe.steps[step].draft;
-    npu_status status = scratch.begin(step);
-    if (status != NPU_OK) return status;
-    for (size_t k = 0; k < draft.operands.size(); ++k) {
-      const auto& [form, place] = draft.operands[k];
-      operands[k] = form;
-      const auto offset = static_cast<uint64_t>(place.offset);
-      if (place.kind == Place::kScratch) operands[k].addr = scratch[place.number] + offset;
-      if (place.kind == Place::kOperand) operands[k].addr = command.operands[place.number].addr + offset;
+  npu_status all() {
+    Scratch scratch(legaliser.memory_, stream);
+    while (step < recipe->steps.size()) {
+      npu_status status = scratch.begin(*recipe, step);
+      if (status != NPU_OK) return status;
+      Bound given(recipe->steps[step].draft, command, scratch.addresses());
+      given.command.program = recipe->steps[step].program;
+      status = legaliser.driver_.submit(stream, &given.command);
+      if (status == NPU_UNSUPPORTED && another_way()) continue;
+      if (status != NPU_OK) return status;
+      scratch.end(*recipe, step++);
     }
-    for (size_t k = 0; k < draft.params.size(); ++k)
-      params[k] = draft.params[k].from >= 0 ? command.params[draft.params[k].from] : draft.params[k].value;
-    npu_command given = draft.command;
-    given.operands = operands;
-    given.operand_count = static_cast<uint32_t>(draft.operands.size());
-    given.params = params;
-    given.param_count = static_cast<uint32_t>(draft.params.size());
-    given.program = recipe.steps[step].program;
-    given.label = command.label;
-    status = driver_.submit(stream, &given);
-    if (status == NPU_UNSUPPORTED) *refused = step;
-    if (status != NPU_OK) return status;
-    scratch.end(step);
+    return NPU_OK;
   }
-  return NPU_OK;
+
+ private:
+  bool another_way() {
+    std::lock_guard lock(legaliser.mutex_);
+    legaliser.refuse(recipe->steps[step].draft);
+    bool by_address = true;
+    Plan plan = replan(*recipe, step, aliases_of(command), legaliser.ask(&by_address));
+    if (!plan.recipe) return false;
+    recipe = std::move(plan.recipe);
+    return true;
+  }
+};
+
+npu_status Legaliser::submit(npu_stream* stream, const npu_command& command) {
+  const auto program = program_of(command);
+  if (command.program && !program) return NPU_UNSUPPORTED;
+  const Draft draft = draft_of(command, program);
+  const std::string key = signature(draft, aliases_of(command));
+  // It was just refused, whatever `supports` says of its form: then submit has seen a size, a stride or an address.
+  if (!refused_program(command.program)) {
+    std::lock_guard lock(mutex_);
+    if (!find(draft, key) && driver_.supports(device_, &command) == NPU_OK) refuse(draft);
+  }
+  // Each turn learns of one more command that the driver refuses at submit, and that no rule makes by itself.
+  constexpr int kTurns = 32;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    std::shared_ptr<Known> known = decide(command, draft, key);
+    if (!known->recipe) return NPU_UNSUPPORTED;
+    Run run{*this, stream, command, draft, known->recipe};
+    const npu_status status = run.all();
+    if (status != NPU_UNSUPPORTED) {
+      if (run.recipe != known->recipe) {
+        {
+          std::lock_guard lock(mutex_);
+          known = keep(draft, key, {run.recipe, true});
+        }
+        tell(*known);
+      }
+      known->runs.fetch_add(1, std::memory_order_relaxed);
+      return status;
+    }
+    std::lock_guard lock(mutex_);
+    if (find(draft, key) == known) known_.erase(known_.count(key + skews(draft)) ? key + skews(draft) : key);
+    // What ran has changed an input, so that it cannot be run again. Rules put off such stores; this one could not.
+    if (overwrites_input(draft, *run.recipe, run.step, aliases_of(command))) return NPU_ERROR_INTERNAL;
+  }
+  return NPU_UNSUPPORTED;
 }
 
 std::vector<Decision> Legaliser::decisions() const {
   std::lock_guard lock(mutex_);
   std::vector<Decision> out;
   for (const auto& [key, known] : known_) {
+    if (known->by_address) continue;
     const auto& recipe = known->recipe;
-    out.push_back({known->command, recipe ? recipe->rules : std::vector<std::string>(),
+    out.push_back({known->command, known->words, recipe ? recipe->rules : std::vector<std::string>(),
                    recipe ? describe(*recipe) : std::vector<std::string>(), known->runs.load()});
   }
   return out;

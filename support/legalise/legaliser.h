@@ -31,6 +31,7 @@ class Memory {
 // an object is: who submits sees it without looking anything up.
 struct RefusedProgram {
   std::shared_ptr<const Program> program;
+  std::string words;  // the driver's own
   npu_program* handle() const { return reinterpret_cast<npu_program*>(reinterpret_cast<uintptr_t>(this) | 1); }
 };
 inline const RefusedProgram* refused_program(const npu_program* handle) {
@@ -39,6 +40,8 @@ inline const RefusedProgram* refused_program(const npu_program* handle) {
 }
 
 // What was decided for a signature: commands that the driver takes.
+struct Ask;
+struct Plan;
 struct Step {
   Draft draft;
   npu_program* program = nullptr;
@@ -54,10 +57,14 @@ struct Recipe {
 // A decision, for people: what was refused, and what became of it.
 struct Decision {
   std::string command;             // "MATMUL aten::addmm 64x10 bf16 ..."
+  std::string words;               // the driver's own, when it refused
   std::vector<std::string> rules;  // none: nothing was found
   std::vector<std::string> steps;  // the commands, in order
   uint64_t runs = 0;
 };
+
+// What decisions are remembered by: all of a command but addresses, parameters and the values of immediates.
+std::string signature_of(const npu_command& command, std::shared_ptr<const Program> program);
 
 class Legaliser {
  public:
@@ -73,7 +80,7 @@ class Legaliser {
   // As the contract's, of which they are the second answer: call them where the driver has said NPU_UNSUPPORTED.
   npu_status program_create(const npu_program_desc& desc, npu_program** out);
   static void program_destroy(const RefusedProgram* program);  // who destroys calls it for odd handles
-  // Sizes and strides must be there, because what is made depends on them.
+  // Sizes and strides must be there, because what is made depends on them; so must the parameters of SCATTER.
   npu_status supports(const npu_command& command);
   npu_status submit(npu_stream* stream, const npu_command& command);
 
@@ -83,11 +90,16 @@ class Legaliser {
 
  private:
   struct Known;
-  class Planner;
+  class Scratch;
+  struct Run;
   std::shared_ptr<const Program> program_of(const npu_command& command) const;
   // Null: there is no way.
   std::shared_ptr<Known> decide(const npu_command& command, const Draft& draft, const std::string& key);
-  npu_status run(npu_stream* stream, const npu_command& command, const Recipe& recipe, size_t* refused);
+  std::shared_ptr<Known> find(const Draft& draft, const std::string& key) const;
+  std::shared_ptr<Known> keep(const Draft& draft, const std::string& key, Plan plan);
+  void tell(const Known& known) const;
+  Ask ask(bool* by_address);
+  void refuse(const Draft& draft);
   npu_program* make_program(const Program& program);
 
   const npu_driver& driver_;
@@ -97,7 +109,8 @@ class Legaliser {
   Tell tell_;
   mutable std::mutex mutex_;
   std::unordered_map<std::string, std::shared_ptr<Known>> known_;
-  std::set<std::string> refused_;                 // drafts that supports() takes and submit() does not, by their key
+  std::set<std::string> refused_;        // drafts that supports() takes and submit() does not, by key and skews
+  std::set<std::string> refused_forms_;  // their keys
   std::map<std::string, npu_program*> programs_;  // by content; null: the driver refuses it
 };
 

@@ -1,6 +1,7 @@
 #include "support/loading/driver_table.h"
 
 #include <cstddef>
+#include <cstdio>
 
 namespace npu {
 namespace {
@@ -67,7 +68,9 @@ const char* status_name(npu_status status) {
     NAMED(NPU_ERROR_INTERNAL);
 #undef NAMED
   }
-  return "unknown status";
+  thread_local char text[40];
+  std::snprintf(text, sizeof text, "unknown status %d", static_cast<int>(status));
+  return text;
 }
 
 std::string table_problem(const npu_driver* table) {

@@ -6,7 +6,7 @@
 
 namespace npu {
 
-// "NPU_ERROR_ADDRESS"; a number that the contract does not know is "unknown status".
+// "NPU_ERROR_ADDRESS"; of a number that the contract does not know "unknown status 77", valid until the thread's next.
 const char* status_name(npu_status status);
 
 // Empty, or the rest of a sentence that begins with the driver's name: "lacks the function submit, which ...".

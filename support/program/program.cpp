@@ -181,4 +181,16 @@ const char* fold_name(int fold) {
   return fold >= 0 && fold < NPU_FOLD_COUNT ? kName[fold] : "?";
 }
 
+bool is_address(const npu_program_desc& desc, uint32_t id) {
+  const npu_instr& cast = desc.instrs[id];
+  if (cast.op != NPU_OP_CAST || cast.dtype != NPU_I64 || cast.imm != NPU_DTYPE_NONE) return false;
+  if (desc.instrs[cast.a].dtype != NPU_I32) return false;
+  for (uint32_t k = id + 1; k < desc.instr_count; ++k) {
+    const npu_instr& in = desc.instrs[k];
+    const bool load = in.op == NPU_OP_LOAD_AT, store = in.op == NPU_OP_STORE_AT;
+    if ((in.a == id && !load) || (in.b == id && !store) || in.c == id) return false;
+  }
+  return true;
+}
+
 }  // namespace npu

@@ -30,6 +30,10 @@ std::string to_text(const npu_program_desc& desc);
 // Throws std::invalid_argument with the line and what was expected.
 Program parse(std::string_view text);
 
+// Is this value an i32 that is cast to i64 for offsets of load_at and store_at, and for nothing else? A chip that has
+// no other i64 can say so and is given no other (docs/driver-guide.md).
+bool is_address(const npu_program_desc& desc, uint32_t id);
+
 // Facts about types and instructions, by number.
 int dtype_size(int dtype);           // bytes; 0 for an unknown type
 int compute_dtype(int dtype);        // the compute type that holds a storage type exactly

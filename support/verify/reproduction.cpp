@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cctype>
 
-#include "support/verify/trace.h"
-
 namespace npu {
 
 std::string reproduction_name(const std::string& prefix, const npu_command& command, uint64_t number) {
@@ -18,6 +16,12 @@ void write_reproduction(const std::string& path, const std::string& info_json, c
                         const npu_program_desc* program, Mirror& before, const std::vector<Region>& regions,
                         const std::vector<Written>& written, uint64_t number) {
   TraceWriter out(path, info_json);
+  append_reproduction(out, command, program, before, regions, written, number);
+  out.finish();
+}
+
+void append_reproduction(TraceWriter& out, const npu_command& command, const npu_program_desc* program, Mirror& before,
+                         const std::vector<Region>& regions, const std::vector<Written>& written, uint64_t number) {
   // Only what is touched, not the large allocations around it. Regions that overlap become one piece of memory. Pieces
   // keep their addresses modulo the usual alignment, so that a device sees the same misalignment.
   std::vector<Extent> pieces;
@@ -36,11 +40,11 @@ void write_reproduction(const std::string& path, const std::string& info_json, c
     out.alloc(piece.addr, piece.size);
     if (const std::byte* bytes = before.find(piece.addr, piece.size)) out.write(piece.addr, bytes, piece.size);
   }
-  if (program) out.program(1, *program);
-  out.command(TraceCommand(command, number, program ? 1 : 0));
+  if (program) out.program(number, *program);
+  out.command(TraceCommand(command, number, program ? number : 0));
   for (const Written& one : written)
     out.result(one.region.operand, one.region.addr, one.want.data(), one.want.size(), true);
-  out.finish();
+  for (const Extent& piece : pieces) out.free(piece.addr);
 }
 
 }  // namespace npu

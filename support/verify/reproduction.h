@@ -3,6 +3,7 @@
 #include <string>
 
 #include "support/verify/budget.h"
+#include "support/verify/trace.h"
 
 namespace npu {
 
@@ -10,6 +11,11 @@ namespace npu {
 void write_reproduction(const std::string& path, const std::string& info_json, const npu_command& command,
                         const npu_program_desc* program, Mirror& before, const std::vector<Region>& regions,
                         const std::vector<Written>& written, uint64_t number);
+
+// The same behind others in one file: memory, program (under the command's number), command, results, and the memory's
+// end.
+void append_reproduction(TraceWriter& out, const npu_command& command, const npu_program_desc* program, Mirror& before,
+                         const std::vector<Region>& regions, const std::vector<Written>& written, uint64_t number);
 
 // "difference-17-aten_addmm.npt"
 std::string reproduction_name(const std::string& prefix, const npu_command& command, uint64_t number);

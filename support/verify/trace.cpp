@@ -130,6 +130,15 @@ void TraceWriter::command(const TraceCommand& one) {
   ++commands_;
 }
 
+void TraceWriter::flush() {
+  if (file_) failed_ |= std::fflush(file_) != 0;
+}
+
+void TraceWriter::drop_command() {
+  entry(Entry::kDropped, {});
+  --commands_;
+}
+
 void TraceWriter::result(uint32_t operand, npu_addr addr, const void* data, uint64_t size, bool with_data) {
   Pack p;
   p.u32(operand).u64(addr).u64(size).u32(crc32(data, size)).u8(with_data);

@@ -22,9 +22,10 @@ enum class Entry : uint32_t {
   kCopy = 5,     // to, from, size
   kProgram = 6,  // number, text form
   kCommand = 7,
-  kResult = 8,  // what the command before it left in one region: bytes, or their CRC
-  kRead = 9,    // address, size, CRC: what the host read
-  kEnd = 10,    // number of commands, CRC of the file up to here
+  kResult = 8,    // what the command before it left in one region: bytes, or their CRC
+  kRead = 9,      // address, size, CRC: what the host read
+  kEnd = 10,      // number of commands, CRC of the file up to here
+  kDropped = 11,  // the command before it was refused, or failed: it is as if it had not been given
 };
 
 struct Result {
@@ -60,6 +61,10 @@ class TraceWriter {
   void copy(npu_addr to, npu_addr from, uint64_t size);
   void program(uint64_t number, const npu_program_desc& desc);
   void command(const TraceCommand& command);
+  // All so far is on disk when this returns, so that a crash of what comes next leaves it there.
+  void flush();
+  // The command that was written last, and has no results yet.
+  void drop_command();
   void result(uint32_t operand, npu_addr addr, const void* data, uint64_t size, bool with_data);
   void read(npu_addr addr, const void* data, uint64_t size);
   void finish();  // throws std::runtime_error if the disk was full
@@ -91,9 +96,10 @@ struct TraceEntry {
   std::vector<Result> results;  // of a command: those that follow it
 };
 
-// Reads a whole recording and checks it: throws std::runtime_error with what is wrong ("... is cut off after ...").
+// Reads a recording and checks it: throws std::runtime_error with what is wrong.
 struct Trace {
   std::string path, info;
+  bool cut_off = false;  // the process ended before the file did: the last command is what was under way
   std::vector<TraceEntry> entries;
   uint64_t commands = 0;
 };

@@ -158,6 +158,13 @@ void unpack(const std::string& path, Entry kind, Unpack& in, Trace& trace, std::
         wrong(path, "one with a command whose program is missing");
       ++trace.commands;
       break;
+    case Entry::kDropped:
+      if (trace.entries.empty() || trace.entries.back().kind != Entry::kCommand ||
+          !trace.entries.back().results.empty())
+        wrong(path, "one that drops a command that is not there");
+      trace.entries.pop_back();
+      --trace.commands;
+      return;
     case Entry::kRead:
       entry.addr = in.u64();
       entry.size = in.u64();
@@ -205,8 +212,9 @@ Trace read_trace(const std::string& path) {
     unpack(path, static_cast<Entry>(kind), in, trace, programs);
     at += kFrame + size;
   }
-  wrong(path, "one that is cut off after " + std::to_string(trace.commands) +
-                  " commands: the process that recorded it did not finish");
+  if (trace.info.empty()) wrong(path, "one that is cut off at its beginning");
+  trace.cut_off = true;
+  return trace;
 }
 
 }  // namespace npu

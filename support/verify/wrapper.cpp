@@ -190,13 +190,22 @@ npu_status device_properties(npu_device* device, npu_properties* out) {
 
 template <auto Function>
 npu_status every_side(npu_device* device) {
-  Guard guard(device->lock);
   Outcome first;
   for (size_t side = 0; side < device->inner.size(); ++side) {
     const npu_status status = (api(*device, side).*Function)(device->inner[side]);
     if (status != NPU_OK && first.status == NPU_OK) first = failed(*device, side, status);
   }
   return give(first);
+}
+
+npu_status device_synchronize(npu_device* device) {
+  Guard guard(device->lock);
+  return every_side<&npu_driver::device_synchronize>(device);
+}
+
+// Without the lock: who holds it may wait for a side that hangs, and this is what ends that.
+npu_status device_reset(npu_device* device) {
+  return every_side<&npu_driver::device_reset>(device);
 }
 
 npu_status stream_query(npu_stream*) {
@@ -378,8 +387,8 @@ const npu_driver* npu_driver_get(void) {
     d.device_open = device_open;
     d.device_close = device_close;
     d.device_properties = device_properties;
-    d.device_synchronize = every_side<&npu_driver::device_synchronize>;
-    d.device_reset = every_side<&npu_driver::device_reset>;
+    d.device_synchronize = device_synchronize;
+    d.device_reset = device_reset;
     d.memory_info = memory_info;
     d.memory_alloc = memory_alloc;
     d.memory_free = memory_free;

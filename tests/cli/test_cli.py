@@ -215,7 +215,7 @@ def test_every_variable_in_the_code_is_documented():
 
 
 COMMANDS = ("info", "doctor", "new-driver", "driver-test", "conformance", "verify", "record", "lock", "report")
-COMMANDS += ("whatif", "config")
+COMMANDS += ("plan", "whatif", "config")
 KINDS = ("dispatch", "basic", "ops", "training", "models", "compile")
 EVERY = [(name,) for name in COMMANDS] + [("bench", kind) for kind in KINDS]
 
@@ -301,6 +301,7 @@ def test_json_is_all_there_is_on_stdout(folder, line, expected, key):
     [
         ("whatif --json examples/chip.toml {}/script.py", "bound"),
         ("record --json {}/a.npt {}/script.py", "files"),
+        ("plan --json --out {}/plan.npt {}/script.py", "forms"),
         ("verify --device cmodel {}/script.py --json", "same_bits"),
     ],
 )

@@ -112,6 +112,11 @@ def test_a_whole_driver_is_written_built_tested_and_trained_on(environment, tmp_
     assert done.stdout.splitlines()[-1] == "mychip True {}"
 
 
+def test_programs_that_need_no_python_are_on_path(environment):
+    done = subprocess.run([environment.parent / "npu-replay", "--help"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stdout.startswith("usage: npu-replay")
+
+
 def test_its_libraries_need_only_each_other_torch_and_the_system(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)

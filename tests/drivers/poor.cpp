@@ -1,12 +1,13 @@
 // A chip that has less: a driver (the C model, unless driver=[...] says another) behind a table that refuses. Options
 // are words; what is not refused runs as it does there.
 //   commands=COPY+MAP+MATMUL   only these kinds
+//   combine=0                  SCATTER stores, and does not add, multiply or compare
 //   epilogue=0                 MATMUL and CONV without a program only
 //   segments=1                 REDUCE and SCAN with one each segment at most
 //   folds=sum+max              only these folds and scans; a fold count of more than one per segment: manyfolds=0
 //   types=f32+i64+bool         storage types of all operands
 //   products=i8                storage types of the inputs of MATMUL and CONV
-//   compute=f32+i32+bool       compute types of programs
+//   compute=f32+i32+bool       compute types of programs; but for an i64 that is only an address
 //   lacks=exp+philox           instructions
 //   layout=rows                inputs of products are row-major: the last stride is 1, the others descend
 //   dense=1                    operands of MAP, COPY and REDUCE are dense row-major, or broadcast whole dimensions
@@ -38,7 +39,7 @@ using Names = std::set<std::string>;
 
 struct Limits {
   Names commands, folds, types, products, compute, lacks;
-  bool epilogue = true, many_folds = true, rows = false, dense = false;
+  bool epilogue = true, combine = true, many_folds = true, rows = false, dense = false;
   int64_t segments = 100, rank = NPU_MAX_RANK, inner = NPU_MAX_RANK, operands = NPU_MAX_OPERANDS,
           instructions = NPU_MAX_INSTRS, grain = 1;
 };
@@ -84,6 +85,8 @@ Limits read_limits(const std::string& options, std::string* driver) {
       *numbers[key] = std::stoll(value);
     else if (key == "epilogue")
       limits.epilogue = value != "0";
+    else if (key == "combine")
+      limits.combine = value != "0";
     else if (key == "manyfolds")
       limits.many_folds = value != "0";
     else if (key == "layout")
@@ -114,8 +117,9 @@ std::string refuses(const Limits& limits, const npu_program_desc& program) {
       if (!among(limits.folds, npu::fold_name(npu::fold_kind(in)))) return npu::fold_name(npu::fold_kind(in));
       if (++folds > 1 && !limits.many_folds) return "several folds in a segment";
     }
+    if (in.op == NPU_OP_STORE_AT && in.flags != NPU_STORE_SET && !limits.combine) return "a store_at that combines";
     if (limits.lacks.count(npu::op_name(in.op))) return npu::op_name(in.op);
-    if (in.dtype != NPU_DTYPE_NONE && !among(limits.compute, npu::dtype_name(in.dtype)))
+    if (in.dtype != NPU_DTYPE_NONE && !among(limits.compute, npu::dtype_name(in.dtype)) && !npu::is_address(program, k))
       return npu::dtype_name(in.dtype);
   }
   // A SCAN needs a second segment to store in.
@@ -214,6 +218,12 @@ npu_status device_properties(npu_device* device, npu_properties* out) {
   return status;
 }
 
+// A chip without bytes has whole words: the one in which an allocation ends belongs to it.
+npu_status memory_alloc(npu_device* device, uint64_t size, npu_addr* out) {
+  const uint64_t word = limits_of(device).types.empty() || size > UINT64_MAX - 8 ? 1 : 8;
+  return g_inner->memory_alloc(device, size + (word - size % word) % word, out);
+}
+
 npu_status stream_create(npu_device* device, int32_t priority, npu_stream** out) {
   const npu_status status = g_inner->stream_create(device, priority, out);
   std::lock_guard lock(g_state.mutex);
@@ -280,6 +290,7 @@ extern "C" NPU_EXPORT const npu_driver* npu_driver_get(void) {
     out.open = open;
     out.device_open = device_open;
     out.device_properties = device_properties;
+    out.memory_alloc = memory_alloc;
     out.stream_create = stream_create;
     out.program_create = program_create;
     out.program_destroy = program_destroy;

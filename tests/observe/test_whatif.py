@@ -1,6 +1,7 @@
 """Predicted times of a chip that need not exist: the arithmetic of docs/whatif.md, events, the command line."""
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -214,3 +215,23 @@ def test_what_is_not_predicted_is_said(module, files):
     script.write_text("import torch\ntorch.ones(4) + 1\n")
     result = module("whatif", chip, str(script))
     assert result.status == 1 and "nothing ran on the device" in result.err
+
+
+def test_a_file_is_fitted_to_a_drivers_times(module, files):
+    """The driver's times are those of a chip that is known."""
+    script = files / "many.py"
+    script.write_text(
+        "import torch\n"
+        "for n in (8, 30, 64, 150, 300):\n"
+        "    a, b = torch.ones(n, 2 * n, device='npu'), torch.ones(2 * n, n, device='npu')\n"
+        "    torch.exp(a @ b) + 1\n"
+    )
+    fitted = files / "fitted.toml"
+    fitted.write_text("clock_mhz = 100\n[vector]\nlanes = 10\n")  # what times do not tell
+    result = module("whatif", "--fit", f"cmodel:chip={files / 'chip.toml'}", str(fitted), str(script))
+    assert result.status == 0, result.err
+    error = re.search(r"half of them within (\d+) %, the worst off by a factor of ([\d.]+)", fitted.read_text())
+    assert int(error[1]) <= 3 and float(error[2]) < 1.2, error[0]
+    assert re.search(r"^memory.dram_gbps = (\S+)", fitted.read_text(), re.MULTILINE)
+    result = module("whatif", "--fit", "template", str(fitted), str(script))
+    assert result.status == 1 and "expected commands that" in result.err

@@ -40,8 +40,9 @@ TEST("failure: an asynchronous failure is reported exactly once, by stream_synch
     bad.submit(rig.stream);
     rig.refused(rig.d.stream_synchronize(rig.stream), "stream_synchronize", {NPU_ERROR_INDEX});
     const std::string text = rig.text();
-    expect(text.find("MAP") != std::string::npos && text.find("aten::index") != std::string::npos,
-           "error_text must name the command MAP and its label aten::index, got '", text, "'");
+    expect(
+        (context.legalised || text.find("MAP") != std::string::npos) && text.find("aten::index") != std::string::npos,
+        "error_text must name the command MAP and its label aten::index, got '", text, "'");
     rig.sync();
     rig.ok(rig.d.device_synchronize(rig.device), "device_synchronize after the report");
   }

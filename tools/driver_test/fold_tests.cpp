@@ -175,7 +175,8 @@ Case random_welford(Random& random) {
   return c;
 }
 
-// A tuple of three folded by a combine segment: sum, maximum and count of the whole numbers seen.
+// A tuple of three folded by a combine segment, associative as all are: sum, maximum and count of the whole numbers
+// seen.
 Case custom_fold(Random& random) {
   const std::vector<int64_t> size = random_sizes(random, 1, 3);
   Case c(NPU_REDUCE, size, 1);

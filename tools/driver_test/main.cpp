@@ -14,21 +14,6 @@
 #include "support/legalise/table.h"
 #include "tools/driver_test/case.h"
 
-namespace driver_test {
-
-std::vector<Test>& tests() {
-  static std::vector<Test> all;
-  return all;
-}
-
-std::string hex(uint64_t value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
-  return text;
-}
-
-}  // namespace driver_test
-
 using namespace driver_test;
 
 namespace {
@@ -153,7 +138,7 @@ Call read(int argc, char** argv) {
     } else if (a == "--list") {
       call.list = true;
     } else if (a == "--legalised" || a == "--why") {
-      call.legalised = true;
+      call.legalised = call.context.legalised = true;
       call.why |= a == "--why";
     } else if (a == "--exact") {
       call.context.exact = true;

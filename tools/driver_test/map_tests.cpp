@@ -131,6 +131,25 @@ Case random_copy(Random& random) {
   return c;
 }
 
+// A program that only moves: what COPY does.
+Case random_moves(Random& random) {
+  Case c(NPU_MAP, random_sizes(random, 0, 4));
+  Builder b("moves");
+  const auto outputs = static_cast<uint32_t>(random.between(1, 3));
+  for (uint32_t i = 0; i < outputs; i++) c.output(random, random.pick(all_dtypes()));
+  std::vector<Id> loaded;
+  for (uint32_t i = 0; i < outputs; i++) {
+    const int dtype = random.pick(all_dtypes());
+    const uint32_t from = random.chance(15)   ? i
+                          : random.chance(20) ? c.immediate(random, dtype, Data::kSpecial)
+                                              : c.input(random, dtype, Data::kSpecial);
+    loaded.push_back(b.load(from, npu::compute_dtype(c.operands[from].dtype)));
+  }
+  for (uint32_t i = 0; i < outputs; i++) b.store(i, loaded[i]);
+  c.set(b);
+  return c;
+}
+
 // out[table index from memory] : load_at with wrap and a check that holds.
 Case random_gather(Random& random) {
   Case c(NPU_MAP, random_sizes(random, 1, 4));
@@ -203,6 +222,78 @@ Case random_scatter(Random& random) {
   return c;
 }
 
+// Where a scatter's rows and columns lie in memory that is a dense array, with one dimension that is looked up:
+// planes, index, columns. The index may differ from plane to plane or not; the table may have a limit or not.
+struct Lookup {
+  int64_t planes, rows, columns, points;
+  bool own_index;  // a plane has its own
+};
+
+// A table's elements are [planes][rows][columns]; the space is planes x points x columns.
+uint32_t add_table(Random& random, Case& c, int dtype, const Lookup& at) {
+  const uint32_t table = c.table(random, dtype, at.planes * at.rows * at.columns, Data::kSmall);
+  c.operands[table].stride[0] = at.rows * at.columns;
+  c.operands[table].stride[2] = 1;
+  if (random.chance(60)) c.operands[table].limit = 0;
+  return table;
+}
+
+// Like index_add of the middle dimension: offsets are index * columns, where sizes come as parameters. Some indices are
+// out of range, some points are masked off, and there may be a second target, or a second store to the first one.
+Case scatter_of_rows(Random& random) {
+  const Lookup at{random.between(1, 4), random.between(1, 40), random.between(1, 6), random.between(1, 60),
+                  random.chance(50)};
+  Case c(NPU_SCATTER, {at.planes, at.points, at.columns});
+  static const std::vector<int> types = {NPU_F32, NPU_I64, NPU_BF16, NPU_U8, NPU_F64, NPU_I32};
+  const int dtype = random.pick(types), compute = npu::compute_dtype(dtype);
+  const auto mode = static_cast<int>(random.chance(40) ? NPU_STORE_ADD : random.pick(std::vector<int>{0, 3, 4}));
+  const uint32_t table = add_table(random, c, dtype, at);
+  const uint32_t index = c.input(random, NPU_I64, Data::kZero, true);
+  if (!at.own_index) c.operands[index].stride[0] = 0;
+  c.operands[index].stride[1] = 1;
+  c.operands[index].stride[2] = 0;
+  const bool breaks = random.chance(8);
+  Buffer& indices = c.buffers[static_cast<size_t>(c.buffer_of(index))];
+  for (int64_t i = 0; i < indices.elements; i++)
+    put(indices, i,
+        static_cast<double>(random.between(breaks && random.chance(3) ? -2 * at.rows : -at.rows, at.rows - 1)));
+  const uint32_t source = c.input(random, dtype, Data::kSmall);
+  Builder b("rows");
+  const auto number = [&](int64_t value) {
+    c.params.push_back({.i = value});
+    return b.param(NPU_I64, static_cast<uint32_t>(c.params.size() - 1));
+  };
+  const Id raw = b.load(index, NPU_I64), value = b.load(source, compute);
+  const Id mask = random.chance(30) ? b.compare(NPU_OP_NE, raw, b.constant(NPU_I64, 0)) : none;
+  const Id row = b.check_index(raw, number(at.rows), NPU_INDEX_WRAP | NPU_INDEX_CHECK, mask);
+  const Id offset = b.op(NPU_OP_MUL, row, number(at.columns));
+  b.store_at(table, value, offset, mode, mask);
+  if (random.chance(30)) b.store_at(table, b.op(NPU_OP_MAX, value, b.constant(compute, 1)), offset, mode, mask);
+  if (random.chance(30)) {
+    const uint32_t other = add_table(random, c, dtype, at);
+    b.store_at(other, value, offset, NPU_STORE_ADD, mask);
+  }
+  if (random.chance(30)) b.store(c.output(random, dtype), value);
+  c.set(b);
+  return c;
+}
+
+// A plane's own windows lie on top of each other: strides alone say where points meet, as in the gradient of unfold.
+Case scatter_of_windows(Random& random) {
+  const int64_t windows = random.between(1, 30), width = random.between(1, 9), step = random.between(1, 5);
+  Case c(NPU_SCATTER, {random.between(1, 3), windows, width});
+  const int64_t plane = (windows - 1) * step + width;
+  const uint32_t table = c.table(random, NPU_F32, c.command.size[0] * plane, Data::kSmall);
+  const int64_t strides[3] = {plane, step, 1};
+  std::copy_n(strides, 3, c.operands[table].stride);
+  if (random.chance(50)) c.operands[table].limit = 0;
+  Builder b("windows");
+  const Id value = b.load(c.input(random, NPU_F32, Data::kSmall), NPU_F32);
+  b.store_at(table, value, b.constant(NPU_I64, 0), random.chance(70) ? NPU_STORE_ADD : NPU_STORE_SET);
+  c.set(b);
+  return c;
+}
+
 }  // namespace
 
 RANDOM_TEST("COPY: random types, strides, fills", random_copy);
@@ -210,9 +301,12 @@ RANDOM_TEST("MAP: add of contiguous F32", plain_add);
 RANDOM_TEST("MAP: one instruction on every type", one_op);
 RANDOM_TEST("MAP: every function within its budget", random_function);
 RANDOM_TEST("MAP: random programs with masks, casts, indices, immediates, in place", random_map);
+RANDOM_TEST("MAP: programs that only move", random_moves);
 RANDOM_TEST("MAP: load_at with wrapped and checked indices, some of them bad", random_gather);
 RANDOM_TEST("MAP: a masked load touches nothing", masked_gather);
 RANDOM_TEST("SCATTER: set, add, mul, max and min", random_scatter);
+RANDOM_TEST("SCATTER: rows of a table, some of them bad, several stores", scatter_of_rows);
+RANDOM_TEST("SCATTER: windows that overlap", scatter_of_windows);
 
 TEST("MAP: signs, bit patterns and shifts by hand") {
   Rig rig(context);

@@ -49,6 +49,7 @@ struct Context {
   int count = 200;          // random commands per test
   bool exact = false;       // floats bit for bit
   bool exact_sums = false;  // but for programs with approximated functions
+  bool legalised = false;   // errors name the op, and commands that were made of its command
   bool supported = false;   // --random counts only what the driver has
   // Filled by the test: shown behind its result and written to the JSON file.
   std::string note;

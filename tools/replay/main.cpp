@@ -9,6 +9,8 @@
 #include <fstream>
 #include <optional>
 
+#include "tools/replay/fit.h"
+#include "tools/replay/plan.h"
 #include "tools/replay/player.h"
 #include "tools/replay/vector.h"
 
@@ -30,6 +32,11 @@ const char* help =
     "  --vector FILE   write the command as JSON, for a bench in another language; FILE - is standard output\n"
     "  --cocotb FILE   write the command as packets for the bench of the RTL (docs/rtl.md), as --driver lowers it "
     "(rtl)\n"
+    "  --plan FILE     what the driver makes of each command, as JSON: takes it, refuses it in what words, has it made "
+    "from\n"
+    "                  others; and the time by its events\n"
+    "  --fit FILE      a chip's file for what-if, from the times by its events; --chip FILE is where the search "
+    "begins\n"
     "  --quiet         no progress bar\n"
     "exit code: 0 if all results agree, 1 at the first difference, 2 if the file, the driver or the call was wrong\n";
 
@@ -39,7 +46,7 @@ const char* help =
 }
 
 struct Options {
-  std::string file, driver = "cmodel:mode=exact", out, vector, cocotb;
+  std::string file, driver = "cmodel:mode=exact", out, vector, cocotb, plan, fit, chip;
   uint64_t command = 0;
   uint32_t device = 0;
   bool list = false, quiet = false, driver_given = false;
@@ -79,6 +86,10 @@ Options parse_arguments(int argc, char** argv) {
       options.out = value();
     } else if (a == "--vector") {
       options.vector = value();
+    } else if (a == "--plan") {
+      options.plan = value();
+    } else if (a == "--fit" || a == "--chip") {
+      (a == "--fit" ? options.fit : options.chip) = value();
     } else if (a == "--cocotb") {
       options.cocotb = value();
     } else if (a == "--quiet") {
@@ -134,6 +145,16 @@ void export_packets(const Trace& one, const Options& options) {
     stop("expected " + driver + " to write " + written + ", got nothing: packets are those of driver rtl");
 }
 
+void write_text(const std::string& path, const std::string& text) {
+  if (path == "-") {
+    std::fputs(text.c_str(), stdout);
+    return;
+  }
+  std::ofstream file(path);
+  file << text;
+  if (!file.flush()) stop("could not write " + path);
+}
+
 // The one command, from the file itself or cut out of it by playing all before it.
 int extract(const Trace& trace, const Options& options) {
   if (options.out.empty() && options.vector.empty() && options.cocotb.empty())
@@ -159,15 +180,29 @@ int extract(const Trace& trace, const Options& options) {
   }
   if (!options.cocotb.empty()) export_packets(*one, options);
   if (!options.vector.empty()) {
-    const std::string json = replay::vector_json(*one);
-    if (options.vector == "-") {
-      std::fputs(json.c_str(), stdout);
-    } else {
-      std::ofstream file(options.vector);
-      file << json;
-      if (!file.flush()) stop("could not write " + options.vector);
-    }
+    write_text(options.vector, replay::vector_json(*one));
   }
+  return 0;
+}
+
+int plan(const Trace& trace, const Options& options) {
+  Progress progress(trace.commands, options.quiet);
+  const std::string json = replay::plan_json(trace, options.driver, options.device,
+                                             [&](const TraceEntry& entry) { progress.step(entry.command.label); });
+  write_text(options.plan, json);
+  return 0;
+}
+
+int fit(const Trace& trace, const Options& options) {
+  Chip start;
+  if (!options.chip.empty()) {
+    std::ifstream file(options.chip);
+    if (!file) stop("expected the description of a chip at " + options.chip + ", got no such file");
+    start = parse_chip(std::string(std::istreambuf_iterator<char>(file), {}));
+  }
+  Progress progress(trace.commands, options.quiet);
+  write_text(options.fit, replay::fitted_chip(trace, options.driver, options.device, start,
+                                              [&](const TraceEntry& entry) { progress.step(entry.command.label); }));
   return 0;
 }
 
@@ -196,12 +231,19 @@ int main(int argc, char** argv) {
   const Options options = parse_arguments(argc, argv);
   try {
     const Trace trace = read_trace(options.file);
+    if (trace.cut_off)
+      std::fprintf(stderr,
+                   "npu-replay: %s is cut off after %llu commands: the process that recorded it ended, and the last "
+                   "command may be the one that was under way\n",
+                   options.file.c_str(), static_cast<unsigned long long>(trace.commands));
     if (options.list) {
       replay::print_list(trace);
       return 0;
     }
     if (options.command || !options.out.empty() || !options.vector.empty() || !options.cocotb.empty())
       return extract(trace, options);
+    if (!options.fit.empty()) return fit(trace, options);
+    if (!options.plan.empty()) return plan(trace, options);
     return play(trace, options);
   } catch (const replay::Problem& problem) {
     stop(problem.text);

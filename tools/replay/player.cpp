@@ -21,6 +21,9 @@ Player::Player(const Trace& trace, const std::string& driver, uint32_t device, B
 }
 
 Player::~Player() {
+  legaliser_.reset();
+  for (npu_event* event : events_)
+    if (event) driver_.api->event_destroy(event);
   for (const auto& [number, program] : made_)
     if (program) driver_.api->program_destroy(program);
   if (stream_) driver_.api->stream_destroy(stream_);
@@ -75,62 +78,90 @@ std::vector<Region> Player::regions(const npu_command& command, const npu_progra
 
 std::string Player::play(uint64_t until, const std::function<void(const TraceEntry&)>& each) {
   for (const TraceEntry& entry : trace_.entries) {
-    switch (entry.kind) {
-      case Entry::kAlloc:
-        alloc(entry);
-        break;
-      case Entry::kFree: {
-        const std::vector<npu_addr> sides = memory_.sides(entry.addr);
-        if (sides.empty())
-          throw Problem{"expected live memory at " + hex_text(entry.addr) + ": the recording is damaged"};
-        check(driver_.api->memory_free(device_, sides[1]), "freeing memory");
-        memory_.remove(entry.addr);
-        break;
+    if (entry.kind == Entry::kCommand) {
+      if (until && entry.command.number == until) {
+        stopped_ = &entry;
+        return "";
       }
-      case Entry::kWrite:
-        need(entry.addr, entry.size);
-        prepare(entry.addr, entry.size);
-        upload(entry.addr, entry.data.data(), entry.size);
-        std::memcpy(memory_.find(entry.addr, entry.size), entry.data.data(), entry.size);
-        break;
-      case Entry::kCopy:
-        need(entry.addr, entry.size);
-        need(entry.from, entry.size);
-        prepare(entry.addr, entry.size);
-        prepare(entry.from, entry.size);
-        check(driver_.api->copy_on_device(stream_, memory_.on(1, entry.addr), memory_.on(1, entry.from), entry.size),
-              "copying on the device");
-        std::memmove(memory_.find(entry.addr, entry.size), memory_.find(entry.from, entry.size), entry.size);
-        break;
-      case Entry::kRead: {
-        need(entry.addr, entry.size);
-        prepare(entry.addr, entry.size);
-        std::vector<std::byte> now(entry.size);
-        download(entry.addr, now.data(), entry.size);
-        ++counts_.reads;
-        // What the host reads was compared when it was written, and a budget may have been used.
-        if (std::memcmp(now.data(), memory_.find(entry.addr, entry.size), entry.size) != 0)
-          return "the host reads " + std::to_string(entry.size) + " bytes at " + hex_text(entry.addr) +
-                 " that differ from what was written: a copy is wrong, or a command wrote outside its results";
-        break;
-      }
-      case Entry::kProgram:
-        programs_[entry.number] = &entry.program;
-        break;
-      case Entry::kCommand: {
-        if (until && entry.command.number == until) {
-          stopped_ = &entry;
-          return "";
-        }
-        each(entry);
-        if (std::string difference = run(entry); !difference.empty()) return difference;
-        break;
-      }
-      default:
-        break;
+      each(entry);
     }
+    if (std::string difference = step(entry); !difference.empty()) return difference;
   }
   return "";
+}
+
+std::string Player::step(const TraceEntry& entry) {
+  switch (entry.kind) {
+    case Entry::kAlloc:
+      alloc(entry);
+      break;
+    case Entry::kFree: {
+      const std::vector<npu_addr> sides = memory_.sides(entry.addr);
+      if (sides.empty())
+        throw Problem{"expected live memory at " + hex_text(entry.addr) + ": the recording is damaged"};
+      check(driver_.api->memory_free(device_, sides[1]), "freeing memory");
+      memory_.remove(entry.addr);
+      break;
+    }
+    case Entry::kWrite:
+      need(entry.addr, entry.size);
+      prepare(entry.addr, entry.size);
+      upload(entry.addr, entry.data.data(), entry.size);
+      std::memcpy(memory_.find(entry.addr, entry.size), entry.data.data(), entry.size);
+      break;
+    case Entry::kCopy:
+      need(entry.addr, entry.size);
+      need(entry.from, entry.size);
+      prepare(entry.addr, entry.size);
+      prepare(entry.from, entry.size);
+      check(driver_.api->copy_on_device(stream_, memory_.on(1, entry.addr), memory_.on(1, entry.from), entry.size),
+            "copying on the device");
+      std::memmove(memory_.find(entry.addr, entry.size), memory_.find(entry.from, entry.size), entry.size);
+      break;
+    case Entry::kRead: {
+      need(entry.addr, entry.size);
+      prepare(entry.addr, entry.size);
+      std::vector<std::byte> now(entry.size);
+      download(entry.addr, now.data(), entry.size);
+      ++counts_.reads;
+      // What the host reads was compared when it was written, and a budget may have been used.
+      if (std::memcmp(now.data(), memory_.find(entry.addr, entry.size), entry.size) != 0)
+        return "the host reads " + std::to_string(entry.size) + " bytes at " + hex_text(entry.addr) +
+               " that differ from what was written: a copy is wrong, or a command wrote outside its results";
+      break;
+    }
+    case Entry::kProgram:
+      programs_[entry.number] = &entry.program;
+      break;
+    case Entry::kCommand:
+      return run(entry);
+    default:
+      break;
+  }
+  return "";
+}
+
+void Player::time(const TraceEntry& entry) {
+  const npu_command command = entry.command.borrow();
+  npu_program_desc desc{};
+  if (entry.command.program) desc = programs_.at(entry.command.program)->desc();
+  const std::vector<Region> touched = regions(command, entry.command.program ? &desc : nullptr);
+  for (const Region& region : touched) prepare(region.addr, region.size);
+  const npu_status status = submit(entry, command);
+  if (status != NPU_OK && status != NPU_UNSUPPORTED) answer_.kind = Answer::kRefused;
+  for (const Region& region : touched)
+    if (region.write) upload(region.addr, memory_.find(region.addr, region.size), region.size);
+}
+
+void Player::legalise() {
+  scratch_ = std::make_unique<legalise::StreamMemory>(*driver_.api, device_);
+  const auto find = [this](const npu_program* handle) -> std::shared_ptr<const Program> {
+    for (const auto& [number, program] : made_)
+      if (program == handle) return {std::shared_ptr<void>(), programs_.at(number)};
+    return nullptr;
+  };
+  const auto tell = [this](const legalise::Decision& decision) { answer_.decision = decision; };
+  legaliser_ = std::make_unique<legalise::Legaliser>(*driver_.api, device_, *scratch_, find, tell);
 }
 
 npu_status Player::submit(const TraceEntry& entry, const npu_command& command) {
@@ -139,18 +170,53 @@ npu_status Player::submit(const TraceEntry& entry, const npu_command& command) {
   for (npu_operand& operand : operands)
     if (!(operand.flags & NPU_OPERAND_IMMEDIATE)) operand.addr = memory_.on(1, operand.addr);
   here.operands = operands.data();
+  answer_ = {};
+  const npu_driver& api = *driver_.api;
+  for (npu_event*& event : events_)
+    if (!event) check(api.event_create(device_, NPU_EVENT_TIMING, &event), "making an event");
+  check(api.event_record(events_[0], stream_), "recording an event");
+  npu_status status = give(entry, here);
+  if (status == NPU_UNSUPPORTED && legaliser_) {
+    answer_.words = api.error_text();
+    status = give_legalised(entry, here);
+    if (status == NPU_OK) answer_.kind = Answer::kLegalised;
+  } else if (status == NPU_OK) {
+    answer_.kind = Answer::kNative;
+  } else {
+    answer_.words = api.error_text();
+  }
+  if (status != NPU_OK) return status;
+  check(api.event_record(events_[1], stream_), "recording an event");
+  status = api.stream_synchronize(stream_);
+  if (status == NPU_OK && api.event_elapsed(events_[0], events_[1], &answer_.milliseconds) != NPU_OK)
+    answer_.milliseconds = 0;
+  return status;
+}
+
+npu_status Player::give(const TraceEntry& entry, npu_command command) {
   if (entry.command.program) {
     auto [found, added] = made_.try_emplace(entry.command.program, nullptr);
     if (added) {
       const npu_program_desc desc = programs_.at(entry.command.program)->desc();
       const npu_status status = driver_.api->program_create(device_, &desc, &found->second);
       if (status != NPU_UNSUPPORTED) check(status, "making a program");
+      if (status != NPU_OK) found->second = nullptr;  // whatever the driver left there
     }
     if (!found->second) return NPU_UNSUPPORTED;
-    here.program = found->second;
+    command.program = found->second;
   }
-  const npu_status status = driver_.api->submit(stream_, &here);
-  return status == NPU_OK ? driver_.api->stream_synchronize(stream_) : status;
+  return driver_.api->submit(stream_, &command);
+}
+
+npu_status Player::give_legalised(const TraceEntry& entry, npu_command command) {
+  if (!entry.command.program) return legaliser_->submit(stream_, command);
+  command.program = made_.at(entry.command.program);
+  if (command.program) return legaliser_->submit(stream_, command);
+  const npu_program_desc desc = programs_.at(entry.command.program)->desc();
+  check(legaliser_->program_create(desc, &command.program), "keeping a refused program");
+  const npu_status status = legaliser_->submit(stream_, command);
+  legalise::Legaliser::program_destroy(legalise::refused_program(command.program));
+  return status;
 }
 
 std::string Player::run(const TraceEntry& entry) {

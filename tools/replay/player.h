@@ -2,8 +2,10 @@
 #pragma once
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 
+#include "support/legalise/stream_memory.h"
 #include "support/loading/driver_library.h"
 #include "support/verify/budget.h"
 #include "support/verify/trace.h"
@@ -20,6 +22,14 @@ struct Counts {
   double used = 0;  // largest part of the budget
 };
 
+// What the driver made of a command.
+struct Answer {
+  enum Kind { kNative, kLegalised, kRefused } kind = kRefused;
+  std::string words;                 // the driver's own, where it refused the command
+  npu::legalise::Decision decision;  // what was made of it then
+  double milliseconds = 0;           // by the device's events, from the first to the last command; 0: it has no clock
+};
+
 class Player {
  public:
   Player(const npu::Trace& trace, const std::string& driver, uint32_t device, npu::Budget budget);
@@ -30,6 +40,14 @@ class Player {
   // Plays up to and without the command with this number (0: all). Empty, or the text of the first difference.
   // `each` is called before every command.
   std::string play(uint64_t until, const std::function<void(const npu::TraceEntry&)>& each);
+  // The next entry of the recording. Empty, or the text of a difference; what comes next finds the recorded results.
+  std::string step(const npu::TraceEntry& entry);
+  // Runs a command, with a time, and puts the memory back that it found.
+  void time(const npu::TraceEntry& entry);
+  // What a driver refuses is made from what it takes, from now on.
+  void legalise();
+  // Of the command that ran last.
+  const Answer& answer() const { return answer_; }
   // The command at which play() stopped, as a recording of its own.
   void extract(const std::string& path);
   const Counts& counts() const { return counts_; }
@@ -42,6 +60,8 @@ class Player {
   void download(npu_addr addr, void* data, uint64_t size);
   void need(npu_addr addr, uint64_t size);
   npu_status submit(const npu::TraceEntry& entry, const npu_command& command);
+  npu_status give(const npu::TraceEntry& entry, npu_command command);
+  npu_status give_legalised(const npu::TraceEntry& entry, npu_command command);
   std::string run(const npu::TraceEntry& entry);
   std::string compare(const npu::TraceEntry& entry, const npu_command& command, const npu_program_desc* program);
   void refused(const npu::TraceEntry& entry, const npu_command& command, const npu_program_desc* program);
@@ -57,6 +77,11 @@ class Player {
   std::map<uint64_t, npu_program*> made_;  // null: the driver does not have it
   const npu::TraceEntry* stopped_ = nullptr;
   Counts counts_;
+  Answer answer_;
+  // Begin and end of a command.
+  npu_event* events_[2] = {};
+  std::unique_ptr<npu::legalise::StreamMemory> scratch_;
+  std::unique_ptr<npu::legalise::Legaliser> legaliser_;
 };
 
 }  // namespace replay

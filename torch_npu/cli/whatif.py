@@ -2,9 +2,14 @@
 
 import html
 import math
+import os
+import subprocess
+import sys
+import tempfile
 import time
 from pathlib import Path
 
+from torch_npu import _info
 from torch_npu.cli import script
 from torch_npu.console.command import Failure, Outcome, UsageError, add_command
 from torch_npu.console.table import table
@@ -17,13 +22,20 @@ def add(commands) -> None:
         commands,
         "whatif",
         run,
-        example="whatif examples/chip.toml examples/lenet_digits.py\nwhatif --sweep matrix.rows=16 chip.toml model.py",
+        example="whatif examples/chip.toml examples/lenet_digits.py\nwhatif --sweep matrix.rows=16 chip.toml model.py\n"
+        "whatif --fit ./libnpu_mychip.so mychip.toml model.py",
         help="predict a script's time on a chip, and what to improve",
         description="Runs a script on the C model and computes what its commands would take on the chip of a text file "
         "(docs/whatif.md). Prints the bottleneck, the ops that take longest and what other sizes would give.",
     )
     parser.add_argument(
         "--sweep", action="append", metavar="KEY=V,V", help="values of a key to compare; may be repeated"
+    )
+    parser.add_argument(
+        "--fit",
+        metavar="DRIVER",
+        help="first write the chip's file from the times that this driver takes for the script's commands; a file that "
+        "is there says where the search begins, and keeps its clock, vector.lanes and memory.sram_kb",
     )
     parser.add_argument("--plot", metavar="FILE.svg", help="draw the comparison")
     parser.add_argument("--top", type=int, default=12, help="ops to print (12)")
@@ -45,6 +57,8 @@ def parse_sweep(texts: list[str]) -> list[tuple[str, list[float]]]:
 def run(options) -> Outcome:
     from torch_npu import fallback, whatif
 
+    if options.fit:
+        fit(options)
     try:
         chip = Path(options.chip).read_text()
         changes = parse_sweep(options.sweep) if options.sweep else whatif.usual_changes(chip)
@@ -74,6 +88,31 @@ def run(options) -> Outcome:
         Path(options.plot).write_text(svg(swept, whatif.flat(chip), whatif.milliseconds(facts), title))
     found = {**facts, "milliseconds": whatif.milliseconds(facts), "wall_seconds": wall, "sweep": swept}
     return Outcome(found, text(facts, swept, wall, options.top) + script.ended(status), int(bool(status)))
+
+
+def fit(options) -> None:
+    """Writes options.chip. In a process of its own, since a script is recorded on a driver and predicted on another."""
+    from torch_npu.cli.driver_test import library_of
+    from torch_npu.plan import recording_spec
+
+    driver, chip = library_of(options.fit), Path(options.chip)
+    if not Path(options.script).is_file():
+        raise UsageError(f"expected a Python script, got {options.script}: no such file")
+    program = Path(_info.library_path()) / "npu-replay"
+    with tempfile.TemporaryDirectory() as folder:
+        file, made = Path(folder) / "commands.npt", Path(folder) / "chip.toml"
+        variables = os.environ | {"TORCH_NPU_DRIVER": recording_spec(file)}
+        script_ran = subprocess.run([sys.executable, options.script, *options.arguments], env=variables)
+        if not file.exists():
+            raise Failure(f"{options.script}: ended with status {script_ran.returncode} and gave the device no command")
+        start = ["--chip", str(chip)] if chip.exists() else []
+        replay = [program, file, "--driver", driver, "--fit", made, *start]
+        done = subprocess.run(replay, stderr=subprocess.PIPE, text=True)
+        if done.returncode:
+            raise Failure(done.stderr.strip())
+        text = made.read_text()
+        chip.write_text(text)
+    print("".join(line[2:] for line in text.splitlines(keepends=True) if line.startswith("#")), file=sys.stderr, end="")
 
 
 def _left_out(facts: dict) -> str:

@@ -55,6 +55,10 @@ Nest& Nest::with(const at::Tensor& tensor, npu_dtype type, at::IntArrayRef strid
   npu_operand& operand = command_.add(tensor.const_data_ptr(), type);
   operand.addr += offset * tensor.element_size();
   std::copy(strides.begin(), strides.end(), operand.stride);
+  // Without SCATTER, a chip walks what could be stored to (docs/design/legalisation.md): so say how far that goes.
+  if (command_->kind == NPU_SCATTER && offset == 0 && tensor.is_non_overlapping_and_dense()) {
+    operand.limit = static_cast<int64_t>(tensor.nbytes()) / npu::dtype_size(type);
+  }
   command_.set_device(tensor.device().index());
   return *this;
 }

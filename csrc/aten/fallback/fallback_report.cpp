@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "csrc/aten/fallback/fallback.h"
+#include "csrc/core/launch/legalised.h"
 
 namespace torch_npu::fallback {
 namespace {
@@ -35,6 +36,12 @@ struct Entry {
 std::map<std::string, Entry>& table() {
   static auto* entries = new std::map<std::string, Entry>();  // outlives ops that run at exit
   return *entries;
+}
+
+// "; the driver says: expected ..., got ...", or nothing.
+std::string drivers_words(const std::string& op) {
+  const std::string words = words_of_refusal(op);
+  return words.empty() ? "" : "; the driver says: " + words;
 }
 
 bool g_refusal_said = false;  // by a warning about a compiled command: the first stands for all, a model has hundreds
@@ -78,7 +85,8 @@ void check(const std::string& op) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, op,
       " has no npu kernel for this call, and TORCH_NPU_FALLBACK=error forbids running it on the "
-      "CPU: set it to warn or quiet, or give the driver the command");
+      "CPU: set it to warn or quiet, or give the driver the command",
+      drivers_words(op));
 }
 
 void note(const std::string& op) {
@@ -99,6 +107,7 @@ void note(const std::string& op) {
                    ? " was refused by the driver, and ran on the CPU, as will whatever else it refuses of compiled "
                      "graphs"
                    : " has no npu kernel for this call and ran on the CPU",
+               drivers_words(op),
                " (data is copied there and back). torch_npu.fallback.report() lists all; TORCH_NPU_FALLBACK=error "
                "forbids it, =quiet silences this.");
   }

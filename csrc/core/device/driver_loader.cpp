@@ -5,9 +5,11 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <stdexcept>
 
 #include "csrc/core/device/driver_watch.h"
+#include "support/guard/guard.h"
 #include "support/loading/driver_library.h"
 #include "support/loading/spec.h"
 
@@ -85,7 +87,8 @@ LoadedDriver load_one(const std::string& entry, const std::string& source) {
   std::string problem;
   const npu_driver* table = npu::load_library(driver.path, &problem);
   if (!table) fail("driver " + in_quotes(driver.name) + " " + problem);
-  driver.api = watchable(table);
+  const npu_driver* guarded = npu::guard::guarded(table);
+  driver.api = watchable(guarded ? guarded : table);  // too many of one are too many of the other, which says so
   if (driver.api->open(driver.options.c_str(), &driver.instance) != NPU_OK) {
     fail("driver " + in_quotes(driver.name) + " could not be started" +
          (driver.options.empty() ? "" : " with options " + in_quotes(driver.options)) + ": " + text_of(*driver.api));
@@ -96,6 +99,18 @@ LoadedDriver load_one(const std::string& entry, const std::string& source) {
     fail("driver " + in_quotes(driver.name) + " could not count its devices: " + reason);
   }
   return driver;
+}
+
+// What is done about drivers that do not answer, or crash (docs/design/bad-chips.md).
+void guard_against_bad_drivers() {
+  npu::guard::report_crashes();
+  const char* value = std::getenv("TORCH_NPU_TIMEOUT");
+  if (!value || !*value) return;
+  char* end = nullptr;
+  const double seconds = std::strtod(value, &end);
+  if (*end || !(seconds >= 0))
+    fail("TORCH_NPU_TIMEOUT is " + in_quotes(value) + ", expected seconds, or 0 for no limit");
+  npu::guard::set_time_limit(seconds);
 }
 
 }  // namespace
@@ -125,6 +140,7 @@ std::vector<std::string> available_drivers() {
 }
 
 std::vector<LoadedDriver> load_drivers(const std::string& list, const std::string& source) {
+  guard_against_bad_drivers();
   std::vector<LoadedDriver> drivers;
   try {
     for (const std::string& part : entries(list, source)) {

@@ -12,31 +12,19 @@
 #include <utility>
 
 #include "support/legalise/legaliser.h"
+#include "support/loading/driver_entries.h"
 #include "support/program/program.h"
 
 namespace torch_npu {
 namespace {
-
-// What is watched: all but the questions about a driver itself. Programs are always kept, so the way to their two
-// entries always leads through here.
-// clang-format off
-#define FOR_EACH_ENTRY(X)                                                                             \
-  X(device_open) X(device_close) X(device_synchronize) X(device_reset) X(memory_info) X(memory_alloc) \
-  X(memory_free) X(host_alloc) X(host_free) X(range_reserve) X(range_map) X(range_unmap)              \
-  X(range_release) X(copy_to_device) X(copy_to_host) X(copy_on_device) X(stream_create)               \
-  X(stream_destroy) X(stream_query) X(stream_synchronize) X(stream_wait_event) X(event_create)        \
-  X(event_destroy) X(event_record) X(event_query) X(event_synchronize) X(event_elapsed)               \
-  X(supports) X(submit)
-#define FOR_EACH_PROGRAM_ENTRY(X) X(program_create) X(program_destroy)
-// clang-format on
 
 template <auto Entry>
 constexpr const char* kName = nullptr;
 #define NAME(entry) \
   template <>       \
   constexpr const char* kName<&npu_driver::entry> = #entry;
-FOR_EACH_ENTRY(NAME)
-FOR_EACH_PROGRAM_ENTRY(NAME)
+NPU_DEVICE_ENTRIES(NAME)
+NPU_PROGRAM_ENTRIES(NAME)
 #undef NAME
 
 constexpr int kMaxTables = 16;  // different drivers in one process
@@ -186,8 +174,9 @@ void set_hops(bool on) {
   }
 #define SET(entry) SET_TO(entry, on)
 #define SET_ALWAYS(entry) SET_TO(entry, true)
-  FOR_EACH_ENTRY(SET)
-  FOR_EACH_PROGRAM_ENTRY(SET_ALWAYS)
+  NPU_DEVICE_ENTRIES(SET)
+  // Programs are always kept, so the way to their two entries always leads through here.
+  NPU_PROGRAM_ENTRIES(SET_ALWAYS)
 #undef SET_ALWAYS
 #undef SET
 #undef SET_TO

@@ -42,6 +42,20 @@ struct Behind {
 
 std::array<std::atomic<Behind*>, kMaxDevices> g_behind{};  // made when first needed, for ever
 
+// The driver's text lives until the thread's next call, and a planner makes many.
+struct Refusal {
+  const char* label = "";
+  std::string words;
+};
+thread_local Refusal t_refusal;
+
+void note_refusal(const Device& device, const npu_command& command) {
+  const auto* own = npu::legalise::refused_program(command.program);
+  const char* words = own ? own->words.c_str() : device.api->error_text();
+  t_refusal.label = command.label ? command.label : "";
+  t_refusal.words = words ? words : "";
+}
+
 bool is_on() {
   static const bool on = [] {
     const char* value = std::getenv("TORCH_NPU_LEGALISE");
@@ -64,11 +78,13 @@ npu::legalise::Legaliser* legaliser_of(const Device& device) {
 }  // namespace
 
 npu_status submit_legalised(const Device& device, npu_stream* stream, const npu_command& command) {
+  note_refusal(device, command);
   auto* legaliser = legaliser_of(device);
   return legaliser ? legaliser->submit(stream, command) : NPU_UNSUPPORTED;
 }
 
 npu_status supports_legalised(const Device& device, const npu_command& command) {
+  note_refusal(device, command);
   auto* legaliser = legaliser_of(device);
   return legaliser ? legaliser->supports(command) : NPU_UNSUPPORTED;
 }
@@ -76,6 +92,12 @@ npu_status supports_legalised(const Device& device, const npu_command& command) 
 npu_status create_legalised(const Device& device, const npu_program_desc& program, npu_program** out) {
   auto* legaliser = legaliser_of(device);
   return legaliser ? legaliser->program_create(program, out) : NPU_UNSUPPORTED;
+}
+
+std::string words_of_refusal(std::string_view op) {
+  const std::string_view label = t_refusal.label;
+  const bool same = !label.empty() && op.starts_with(label) && (op.size() == label.size() || op[label.size()] == '.');
+  return same ? t_refusal.words : "";
 }
 
 std::vector<LegalisedCommand> legalised_commands() {

@@ -2,6 +2,7 @@
 // allocator. TORCH_NPU_LEGALISE=0 leaves it out; then they run on the CPU.
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "csrc/core/device/device.h"
@@ -20,6 +21,10 @@ npu_status create_legalised(const Device& device, const npu_program_desc& progra
 inline bool has_refused_program(const npu_command& command) {
   return npu::legalise::refused_program(command.program) != nullptr;
 }
+
+// What the driver said when it last refused a command of this op ("aten::addmm", or with its overload) on this thread.
+// Empty: nothing.
+std::string words_of_refusal(std::string_view op);
 
 // What was decided on all devices, and how often each decision served a command since the last reset.
 struct LegalisedCommand {

@@ -39,6 +39,7 @@ struct CallLine {
 // What a refused command was made from (docs/design/legalisation.md): once for each signature.
 struct DecisionLine {
   std::string command;
+  std::string words;               // the driver's own
   std::vector<std::string> rules;  // none: nothing was found
   size_t steps = 0;
 };

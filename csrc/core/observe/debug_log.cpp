@@ -308,7 +308,7 @@ struct Watcher final : DriverWatcher {
 void say_decision(c10::DeviceIndex, const Decision& decision) {
   Thread& thread = this_thread();
   say_op(thread, "");
-  write_line(DecisionLine{decision.command, decision.rules, decision.steps.size()}, op_of(thread));
+  write_line(DecisionLine{decision.command, decision.words, decision.rules, decision.steps.size()}, op_of(thread));
 }
 
 Watcher g_watcher;

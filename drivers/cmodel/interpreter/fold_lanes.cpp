@@ -81,6 +81,27 @@ void accumulate_rows(Frame& f, const FoldPlan& fold, Lanes& lanes, const char* v
   }
 }
 
+namespace {
+
+// Moments of groups (mean, m2, count) into those of each lane, as docs/isa.md has it.
+template <class T>
+void merge_moments(const Lanes& lanes, const char* const* values, int64_t n) {
+  T *mean = reinterpret_cast<T*>(lanes.member[0]), *m2 = reinterpret_cast<T*>(lanes.member[1]),
+    *count = reinterpret_cast<T*>(lanes.member[2]);
+  const T *mean2 = reinterpret_cast<const T*>(values[0]), *m2_2 = reinterpret_cast<const T*>(values[1]),
+          *count2 = reinterpret_cast<const T*>(values[2]);
+  for (int64_t i = 0; i < n; ++i) {
+    const T total = count[i] + count2[i];
+    if (total == 0) continue;
+    const T d = mean2[i] - mean[i], w = count2[i] / total;
+    mean[i] += d * w;
+    m2[i] = (m2[i] + m2_2[i]) + d * d * count[i] * w;
+    count[i] = total;
+  }
+}
+
+}  // namespace
+
 void accumulate(Frame& f, const FoldPlan& fold, Lanes& lanes, int64_t n) {
   const Op& op = f.plan->ops[fold.at];
   const int dtype = fold.member_dtype[0];
@@ -113,6 +134,8 @@ void accumulate(Frame& f, const FoldPlan& fold, Lanes& lanes, int64_t n) {
     (fold.kind == NPU_FOLD_ARGMAX ? f.k->argmax_lanes : f.k->argmin_lanes)[cls](
         lanes.member[0], reinterpret_cast<int64_t*>(lanes.member[1]), values[0],
         reinterpret_cast<const int64_t*>(values[1]), mask.uniform ? nullptr : mask.ptr, n);
+  } else if (fold.kind == NPU_FOLD_WELFORD && fold.args == NPU_MAX_TUPLE) {
+    cls == kF32 ? merge_moments<float>(lanes, values, n) : merge_moments<double>(lanes, values, n);
   } else if (fold.kind == NPU_FOLD_WELFORD) {
     f.k->welford_lanes[cls](lanes.member[0], lanes.member[1], values[0], n, static_cast<double>(step));
   } else if (step == 1) {
@@ -150,7 +173,7 @@ void finish(Frame& f, const FoldPlan& fold, Lanes& lanes, int64_t n) {
     int64_t* at = reinterpret_cast<int64_t*>(lanes.member[1]);
     for (int64_t i = 0; i < n; ++i) at[i] = at[i] == static_cast<int64_t>(kNobody) ? -1 : at[i];
   }
-  if (fold.kind == NPU_FOLD_WELFORD) {
+  if (fold.kind == NPU_FOLD_WELFORD && fold.args == 1) {
     uint64_t count = 0;
     if (cls == kF32) {
       const float c = static_cast<float>(lanes.steps);

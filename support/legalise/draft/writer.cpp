@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "support/program/op_info.h"
 
@@ -13,7 +14,7 @@ bool same(const npu_operand& a, const npu_operand& b) {
 }
 
 bool same(const Param& a, const Param& b) {
-  return a.from == b.from && (a.from >= 0 || a.value.u == b.value.u);
+  return a.from == b.from && a.part == b.part && (a.from >= 0 || a.value.u == b.value.u);
 }
 
 }  // namespace
@@ -22,17 +23,24 @@ Writer::Writer(const Draft& source, Draft& target, npu_segment first) : source_(
   const size_t count = source.program ? source.program->instrs.size() : 0;
   values_.assign(count, NPU_NO_VALUE);
   lasting_.assign(count, false);
+  needed_.assign(count, false);
   emit(NPU_OP_SEGMENT, NPU_DTYPE_NONE, NPU_NO_VALUE, NPU_NO_VALUE, NPU_NO_VALUE, first);
 }
 
 void Writer::provide(uint16_t id, uint16_t here) {
+  if (provided(id)) flush();  // sinks so far are those of the value so far
   values_[id] = here;
   lasting_[id] = true;
 }
 
-void Writer::segment(npu_segment kind) {
+void Writer::forget() {
+  flush();
   for (size_t k = 0; k < values_.size(); ++k)
     if (!lasting_[k]) values_[k] = NPU_NO_VALUE;
+}
+
+void Writer::segment(npu_segment kind) {
+  forget();
   emit(NPU_OP_SEGMENT, NPU_DTYPE_NONE, NPU_NO_VALUE, NPU_NO_VALUE, NPU_NO_VALUE, kind);
 }
 
@@ -42,8 +50,42 @@ uint16_t Writer::value(uint16_t id) {
   return values_[id];
 }
 
+// What was asked for so far is copied as it would have been then.
+void Writer::map_dimensions(std::vector<int> dimension) {
+  flush();
+  dimensions_ = std::move(dimension);
+}
+
+void Writer::map_operands(std::function<Operand(const Operand&)> become) {
+  flush();
+  become_ = std::move(become);
+}
+
+void Writer::guard(uint16_t mask) {
+  flush();
+  guard_ = mask;
+}
+
 void Writer::sink(uint16_t id) {
-  add(moved(source_.program->instrs[id]));
+  need(id);
+}
+
+void Writer::need(uint16_t id) {
+  if (id == NPU_NO_VALUE || provided(id) || needed_[id]) return;
+  needed_[id] = true;
+  const npu_instr& in = source_.program->instrs[id];
+  for (const uint16_t argument : {in.a, in.b, in.c, in.mask}) need(argument);
+}
+
+void Writer::flush() {
+  for (uint16_t id = 0; id < needed_.size(); ++id) {
+    if (!needed_[id]) continue;
+    needed_[id] = false;
+    if (source_.program->instrs[id].dtype == NPU_DTYPE_NONE)
+      add(moved(source_.program->instrs[id]));
+    else
+      value(id);
+  }
 }
 
 npu_instr Writer::moved(npu_instr instr) {
@@ -51,6 +93,8 @@ npu_instr Writer::moved(npu_instr instr) {
   instr.b = value(instr.b);
   instr.c = value(instr.c);
   instr.mask = value(instr.mask);
+  if (guard_ != NPU_NO_VALUE && op_info(instr.op).uses & kUsesMask)
+    instr.mask = instr.mask == NPU_NO_VALUE ? guard_ : emit(NPU_OP_AND, NPU_BOOL, instr.mask, guard_);
   switch (instr.op) {
     case NPU_OP_CONST:
       instr.imm = constant(source_.program->consts[instr.imm]);
@@ -64,7 +108,7 @@ npu_instr Writer::moved(npu_instr instr) {
     case NPU_OP_LOAD_AT:
     case NPU_OP_STORE:
     case NPU_OP_STORE_AT:
-      instr.imm = operand(source_.operands[instr.imm]);
+      instr.imm = operand(become_ ? become_(source_.operands[instr.imm]) : source_.operands[instr.imm]);
       break;
     case NPU_OP_INDEX:
     case NPU_OP_SIZE:
@@ -74,6 +118,24 @@ npu_instr Writer::moved(npu_instr instr) {
       break;
   }
   return instr;
+}
+
+void Writer::keep(uint16_t id) {
+  const npu_instr& in = source_.program->instrs[id];
+  const uint16_t here = add(moved(in));
+  if (in.dtype != NPU_DTYPE_NONE) provide(id, here);
+}
+
+void rewrite(const Draft& source, Draft& target, const Replace& replace) {
+  const std::vector<npu_instr>& instrs = source.program->instrs;
+  Writer writer(source, target, static_cast<npu_segment>(instrs[0].imm));
+  for (uint16_t id = 1; id < instrs.size(); ++id) {
+    if (instrs[id].op == NPU_OP_SEGMENT)
+      writer.segment(static_cast<npu_segment>(instrs[id].imm));
+    else if (!replace(writer, id, instrs[id]))
+      writer.keep(id);
+  }
+  writer.finish(source.program->name);
 }
 
 uint16_t Writer::add(npu_instr instr) {
@@ -144,6 +206,7 @@ uint32_t Writer::constant(uint64_t bits) {
 }
 
 void Writer::finish(const std::string& name) {
+  flush();
   program_.name = name;
   program_.operand_count = static_cast<uint32_t>(target_.operands.size());
   program_.param_count = static_cast<uint32_t>(target_.params.size());

@@ -16,10 +16,16 @@ class Script {
   // Dense memory for an array of this shape. Operand strides are those of `size`.
   Operand scratch(int dtype, const std::vector<int64_t>& size);
   void add(Draft draft) { drafts.push_back(std::move(draft)); }
+  // What the operand's address is modulo kAlignment. A recipe that was made with it serves such addresses only.
+  int64_t skew(const Operand& operand) {
+    by_address = true;
+    return operand.skew;
+  }
   // Both lie in the same memory: one may be written in place of the other.
   bool same_memory(const Operand& a, const Operand& b) const;
 
   std::vector<Draft> drafts;
+  bool by_address = false;  // `skew` was asked for
 
  private:
   std::vector<uint64_t>& scratch_;  // bytes of each
@@ -43,11 +49,16 @@ struct Rule {
   // False: it does not fit, and has written nothing that counts. It looks at the draft, never at the driver: whether
   // the driver takes what it makes is found out by those who ask.
   bool (*make)(const Draft& refused, Script& script);
+  // It changes only what `supports` does not see (strides, addresses), so that it helps where submit has refused.
+  bool placement = false;
 };
 
 constexpr uint32_t for_kind(npu_command_kind kind) {
   return 1u << kind;
 }
+
+// Did the rule of this name lead to the draft? A rule that does better with what another one began with looks here.
+bool came_by(const Draft& draft, const char* name);
 
 // The table, in the order in which rules are tried: by price, then as listed. At most 64.
 std::span<const Rule> rules();
