@@ -47,7 +47,13 @@ class CMakeBuild(build_ext):
             shutil.copytree(ROOT / "include" / "npu", package / "include" / "npu", dirs_exist_ok=True)
             # Models that are compiled ahead of time are made with these.
             shutil.copytree(ROOT / "csrc" / "aoti", package / "include" / "aoti", dirs_exist_ok=True)
-            shutil.copy(ROOT / "drivers" / "template" / "template.c", package / "new_driver")
+            # What `new-driver` writes: the template, the rooms of a complete driver, and the pages to read.
+            new_driver = package / "new_driver"
+            shutil.copy(ROOT / "drivers" / "template" / "template.c", new_driver)
+            shutil.copytree(ROOT / "drivers" / "complete", new_driver / "complete", dirs_exist_ok=True)
+            (new_driver / "docs").mkdir(exist_ok=True)
+            for page in ("isa.md", "driver-guide.md"):
+                shutil.copy(ROOT / "docs" / page, new_driver / "docs")
 
 
 setup(ext_modules=[Extension("torch_npu._C", sources=[])], cmdclass={"build_ext": CMakeBuild})

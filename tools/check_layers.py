@@ -76,7 +76,8 @@ def included(root: Path, file: str) -> list[tuple[str, bool]]:
     result = []
     for name in names:
         beside = (root / file).parent / name
-        places = [beside, root / name, root / "include" / name, root / "csrc" / "aoti" / name]
+        roots = (".", "include", "csrc/aoti", "drivers/complete")
+        places = [beside, *(root / folder / name for folder in roots)]
         place = next((p.resolve() for p in places if p.is_file()), None)
         result.append((str(place.relative_to(root)) if place else name, False))
     return result

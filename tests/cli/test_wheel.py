@@ -65,6 +65,53 @@ def test_the_tools_run(environment):
     assert " 0 failed, " in run(environment, "-m", "torch_npu", "driver-test", "template", "--filter", "MAP")
 
 
+TRAIN_LORA = """
+import copy, runpy
+import torch, torch_npu
+
+torch.manual_seed(0)
+made = runpy.run_path("small_models.py")["qwen2_lora"]()
+
+def losses(device):
+    model, inputs, named = copy.deepcopy(made)
+    model = model.to(device)
+    named = {name: x.to(device) for name, x in named.items()}
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
+    answers = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = model(*[x.to(device) for x in inputs], **named)
+        loss.backward()
+        optimizer.step()
+        answers.append(loss.item())
+    return answers
+
+npu, cpu = losses("npu"), losses("cpu")
+torch.testing.assert_close(npu, cpu, rtol=2e-3, atol=0)
+print(torch.npu.get_device_name(), npu[0] > npu[-1], torch_npu.fallback.report())
+"""
+
+SESSION = """set -e
+python -m torch_npu new-driver mychip --with interpreter
+make -s -j2 -C mychip
+make -s -C mychip test PYTHON=python
+TORCH_NPU_DRIVER=mychip/libnpu_mychip.so python train.py
+"""
+
+
+def test_a_whole_driver_is_written_built_tested_and_trained_on(environment, tmp_path):
+    (tmp_path / "train.py").write_text(TRAIN_LORA)
+    (tmp_path / "small_models.py").write_text((ROOT / "tests" / "support" / "small_models.py").read_text())
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TORCH_NPU"))}
+    variables["PATH"] = f"{environment.parent}:{variables['PATH']}"
+    done = subprocess.run(
+        ["sh", "-c", SESSION], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert " 0 failed, 0 unsupported" in done.stdout
+    assert done.stdout.splitlines()[-1] == "mychip True {}"
+
+
 def test_programs_that_need_no_python_are_on_path(environment):
     done = subprocess.run([environment.parent / "npu-replay", "--help"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and done.stdout.startswith("usage: npu-replay")

@@ -12,13 +12,20 @@ def add(commands) -> None:
         commands,
         "new-driver",
         run,
-        example="new-driver mychip",
+        example="new-driver mychip\nnew-driver mychip --with async,to-c",
         help="write a driver project for your chip",
         description="Writes a folder with a complete driver in C, the contract's headers, a Makefile and a model to "
-        "run. It builds with a C compiler alone and passes the driver tests as it is; every command is declined, "
-        "so that models run on the CPU until you take one after the other (docs/driver-guide.md).",
+        "run. It builds with a C compiler alone and passes the driver tests as it is. Without --with every command is "
+        "declined, so that models run on the CPU until you take one after the other; with it all of them are there, in "
+        "plain C, to be replaced by your chip's one after the other (docs/driver-guide.md).",
     )
     parser.add_argument("name", help="of the driver: lower-case letters, digits and _")
+    parser.add_argument(
+        "--with",
+        dest="parts",
+        metavar="PARTS",
+        help="interpreter: all commands; async: and a queue per stream; to-c: and programs as C for a compiler",
+    )
     parser.add_argument("--out", metavar="FOLDER", help="where to write it (default: ./NAME)")
 
 
@@ -29,7 +36,8 @@ def run(options) -> Outcome:
     folder = Path(options.out or options.name)
     try:
         new_driver.check_name(options.name, built_drivers())
-        files = new_driver.write(options.name, folder, Path(include_path()) / "npu")
+        parts = new_driver.read_parts(options.parts) if options.parts else []
+        files = new_driver.write(options.name, folder, Path(include_path()) / "npu", parts)
     except (ValueError, FileExistsError) as error:
         raise UsageError(str(error)) from None
     except OSError as error:

@@ -49,20 +49,12 @@ struct Context {
   std::string options;
   std::string test;  // its name
   uint64_t seed = 1;
-<<<<<<< HEAD:tools/driver_test/suite.h
-  int count = 200;          // random commands per test
-  bool exact = false;       // floats bit for bit
-  bool exact_sums = false;  // but for programs with approximated functions
-  bool legalised = false;   // errors name the op, and commands that were made of its command
-  bool legalised = false;       // errors name the op, and commands that were made of its command
-  bool supported = false;   // --random counts only what the driver has
-=======
   int count = 200;              // random commands per test, and at most so many directed ones
   std::optional<int64_t> only;  // --case: of them, the one with this number
   bool exact = false;           // floats bit for bit
   bool exact_sums = false;      // but for programs with approximated functions
+  bool legalised = false;       // errors name the op, and commands that were made of its command
   bool supported = false;       // --random counts only what the driver has
->>>>>>> w-dtest:tools/driver_test/frame/suite.h
   // Filled by the test: shown behind its result and written to the JSON file.
   std::string note;
   int64_t cases = 0, unsupported = 0;
