@@ -30,6 +30,7 @@ std::string hex(uint64_t value) {
 }  // namespace driver_test
 
 using namespace driver_test;
+using npu::json_text;
 
 namespace {
 
@@ -99,20 +100,6 @@ const npu_driver* load(const std::string& path) {
   const npu_driver* driver = get();
   if (const std::string problem = npu::table_problem(driver); !problem.empty()) stop(path + " " + problem);
   return driver;
-}
-
-std::string json_text(const std::string& text) {
-  std::string out = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (c == '\n')
-      out += "\\n";
-    else if (static_cast<unsigned char>(c) < 0x20)
-      out += ' ';
-    else
-      out += c;
-  }
-  return out + "\"";
 }
 
 // Simple things first: what a later test stands on was tested before it.
