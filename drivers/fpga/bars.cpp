@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kRegisters = 4096;
 constexpr uint32_t kProbe = 4;  // a bit of CONTROL that the NPU does not keep
-constexpr int kSpins = 200;  // reads of the register before the processor is given to somebody else
+constexpr int kSpins = 200;     // reads of the register before the processor is given to somebody else
 
 void* map(const std::string& path, uint64_t size) {
   File file;
