@@ -61,26 +61,12 @@ struct Bench {
     job.program = program.plan ? &program : nullptr;
     job.operands = operands.data();
     Failure failure;
-    auto once = [&] {
-      switch (c.kind) {
-        case NPU_COPY:
-          return run_copy(job, failure);
-        case NPU_REDUCE:
-          return run_reduce(job, failure);
-        case NPU_SCAN:
-          return run_scan(job, failure);
-        case NPU_SORT:
-          return run_sort(job, failure);
-        default:
-          return run_map(job, failure);
-      }
-    };
     using Clock = std::chrono::steady_clock;
     double best = 1e18;
     int64_t repeat = 1;
     for (int round = 0; round < 12; ++round) {
       const auto start = Clock::now();
-      for (int64_t i = 0; i < repeat; ++i) once();
+      for (int64_t i = 0; i < repeat; ++i) run_kind(job, failure);
       const double ns = std::chrono::duration<double, std::nano>(Clock::now() - start).count();
       best = std::min(best, ns / static_cast<double>(repeat));
       if (ns < 2e6)

@@ -1,4 +1,6 @@
-"""Turns codegen/functions.ops into support/program/functions.npu: python codegen/sequences.py
+"""Turns codegen/functions.ops into programs: printed, or as a string in a C++ file for support/reference.
+
+    python codegen/sequences.py [FILE.cpp]
 
 The source has Python's syntax, with the expressions of the op table (expression.py). A function named as an instruction
 becomes a program of that name, which docs/isa.md, "Functions", makes the definition of the instruction; other functions
@@ -15,11 +17,13 @@ from pathlib import Path
 from expression import Program, Result, TableError, Value, instruction_arity
 
 SOURCE = Path(__file__).resolve().parent / "functions.ops"
-TARGET = SOURCE.parent.parent / "support" / "program" / "functions.npu"
 _NOTE = """\
 # The functions of f32 as sequences of exactly rounded instructions: docs/isa.md, "Functions".
-# Made by codegen/sequences.py from codegen/functions.ops, where they can be read. Do not edit.
+# Made by codegen/sequences.py from codegen/functions.ops.
 """
+_CPP = (
+    'namespace npu {{\nextern const char* const kFunctionText;\nconst char* const kFunctionText = R"npu({})npu";\n}}\n'
+)
 
 
 def _straight(body: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -108,6 +112,9 @@ def compile_functions(source: str) -> str:
 
 if __name__ == "__main__":
     text = compile_functions(SOURCE.read_text())
-    if len(sys.argv) > 1:
-        sys.exit("expected no argument, got " + " ".join(sys.argv[1:]))
-    TARGET.write_text(text)
+    if len(sys.argv) > 2:
+        sys.exit("expected at most one file, got " + " ".join(sys.argv[1:]))
+    if len(sys.argv) == 2:
+        Path(sys.argv[1]).write_text(_CPP.format(text))
+    else:
+        print(text, end="")

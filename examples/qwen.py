@@ -6,27 +6,9 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-# "0.5b" is the published configuration of Qwen2-0.5B.
-SIZES = {
-    "tiny": {
-        "vocab_size": 1024,
-        "hidden_size": 64,
-        "intermediate_size": 256,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "initializer_range": 0.1,
-    },
-    "0.5b": {
-        "vocab_size": 151936,
-        "hidden_size": 896,
-        "intermediate_size": 4864,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 14,
-        "num_key_value_heads": 2,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
-    },
-}
+from torch_npu.bench import qwen2
+
+SIZES = {"tiny": qwen2.TINY | {"initializer_range": 0.1}, "0.5b": qwen2.QWEN2_05B}
 
 
 def model(size: str, dtype: torch.dtype = torch.float32) -> Qwen2ForCausalLM:

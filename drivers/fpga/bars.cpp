@@ -14,8 +14,11 @@
 namespace fpga {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr uint64_t kRegisters = 4096;
-constexpr int kSpins = 200;  // reads of the register before the processor is given to somebody else
+constexpr uint32_t kProbe = 4;  // a bit of CONTROL that the NPU does not keep
+constexpr int kSpins = 200;     // reads of the register before the processor is given to somebody else
 
 void* map(const std::string& path, uint64_t size) {
   File file;
@@ -92,8 +95,17 @@ void Bars::write_memory(uint64_t to, const void* from, uint64_t size) {
   copy(place(to, size), static_cast<const unsigned char*>(from), size);
 }
 
+// Copies through the window are posted: without this a clock read behind them tells when they were sent. A bit that the
+// NPU does not keep is gone once the write, and all before it, have arrived.
+void Bars::settle() {
+  const auto until = Clock::now() + std::chrono::milliseconds(options_.timeout);
+  write_register(npu_hw::REG_CONTROL, read_register(npu_hw::REG_CONTROL) | kProbe);
+  while (read_register(npu_hw::REG_CONTROL) & kProbe)
+    if (Clock::now() > until)
+      throw rtl::BoardLost("expected the card to take a write within " + patience() + ", got the same word back");
+}
+
 bool Bars::wait_for_interrupt() {
-  using Clock = std::chrono::steady_clock;
   const auto until = Clock::now() + std::chrono::milliseconds(options_.timeout);
   for (int i = 0; !(read_register(npu_hw::REG_IRQ_STATUS) & (npu_hw::IRQ_DONE | npu_hw::IRQ_ERROR)); i++) {
     if (i < kSpins) continue;

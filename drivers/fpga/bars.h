@@ -14,6 +14,7 @@ class Bars final : public Card {
   void read_memory(void* to, uint64_t from, uint64_t size) override;
   void write_memory(uint64_t to, const void* from, uint64_t size) override;
   bool wait_for_interrupt() override;
+  void settle() override;
 
  private:
   void open() override;

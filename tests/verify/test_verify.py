@@ -11,33 +11,10 @@ import zlib
 import pytest
 
 from tests.support import LIBRARIES, ROOT
+from tests.support.lenet import line_of, script
 
 PLANTED = LIBRARIES / "testing" / "libnpu_planted.so"
-
-LENET = """
-    import torch
-    from torch import nn
-
-    class LeNet(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv1 = nn.Conv2d(1, 6, kernel_size=5, padding=2)
-            self.conv2 = nn.Conv2d(6, 16, kernel_size=5)
-            self.fc1 = nn.Linear(16 * 4 * 4, 120)
-            self.fc2 = nn.Linear(120, 84)
-            self.fc3 = nn.Linear(84, 10)
-
-        def forward(self, x):
-            x = nn.functional.max_pool2d(torch.relu(self.conv1(x)), 2)
-            x = torch.relu(self.conv2(x))
-            x = torch.relu(self.fc1(x.flatten(1)))
-            x = torch.relu(self.fc2(x))  # here
-            return self.fc3(x)
-
-    torch.manual_seed(0)
-    model = LeNet()
-    inputs = torch.randn(2, 1, 16, 16)
-"""
+LENET = script("max_pool2d")
 
 
 def replay(*arguments):
@@ -49,10 +26,8 @@ def replay(*arguments):
 def lenet(tmp_path_factory):
     """A script that runs a LeNet on the device, and the line of its layer fc2."""
     path = tmp_path_factory.mktemp("lenet") / "lenet.py"
-    text = textwrap.dedent(LENET).lstrip()
-    path.write_text(text + 'print(model.to("npu")(inputs.to("npu")).sum().item())\n')
-    line = next(n for n, code in enumerate(text.splitlines(), 1) if "# here" in code)
-    return path, line
+    path.write_text(LENET + 'print(model.to("npu")(inputs.to("npu")).sum().item())\n')
+    return path, line_of("fc2", LENET)
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +138,7 @@ def test_a_planted_bug_is_named(module, lenet, tmp_path, bug):
     assert result.status == 1, result.out + result.err
     difference = json.loads((tmp_path / "r.json").read_text())["difference"]
     assert difference["op"] == "aten::addmm" and difference["kind"] == "MATMUL"
-    assert difference["line"] == f"{script}:{line}: x = torch.relu(self.fc2(x))  # here"
+    assert difference["line"] == f"{script}:{line}: x = torch.relu(self.fc2(x))  # fc2"
     assert f"DIFFERENCE in aten::addmm, command {difference['command']} (MATMUL)" in result.out
     assert "Traceback" not in result.err
     (file,) = tmp_path.glob("difference-*.npt")
@@ -254,7 +229,7 @@ SCENARIOS = """
 def test_verify_in_python(tmp_path):
     """In one process: agreement, a training step, budgets, refusals, bugs, a model that raises."""
     script = tmp_path / "scenarios.py"
-    script.write_text(textwrap.dedent(LENET) + textwrap.dedent(SCENARIOS))
+    script.write_text(LENET + textwrap.dedent(SCENARIOS))
     environment = {**os.environ, "TORCH_NPU_DRIVER": "cmodel", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, script, PLANTED, tmp_path]
     result = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)

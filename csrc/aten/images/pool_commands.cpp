@@ -126,6 +126,20 @@ npu_dtype pool_compute(const at::Tensor& tensor, const char* label) {
   return compute;
 }
 
+// A command over windows: each position of `kept` meets `inner` positions of a window, or as many windows.
+struct WindowWalk {
+  const at::DimVector inner;
+  const Space space;
+  const npu_dtype compute;
+  Nest nest;
+
+  WindowWalk(const Pool& pool, const at::Tensor& read, const at::Tensor& kept, at::DimVector positions)
+      : inner(std::move(positions)),
+        space(make_space(kept, pool.rank(), inner)),
+        compute(pool_compute(read, pool.label)),
+        nest(NPU_REDUCE, pool.label, space.sizes, static_cast<int>(pool.rank())) {}
+};
+
 // Where no window is cut off, every average counts the same number.
 void count_whole_windows(const Pool& pool, Average& kind, int64_t& divisor) {
   if (kind != Average::kDivisor) divisor = c10::multiply_integers(pool.kernel);
@@ -135,17 +149,13 @@ void count_whole_windows(const Pool& pool, Average& kind, int64_t& divisor) {
 }  // namespace
 
 void max_pool(const Pool& pool, const at::Tensor& x, const at::Tensor& out, const at::Tensor& indices) {
-  const int64_t n = pool.rank();
   if (out.numel() == 0) return;
-  const npu_dtype compute = pool_compute(x, pool.label);
-  const at::DimVector inner = forward_inner(pool);
-  const Space space = make_space(out, n, inner);
-  Nest nest(NPU_REDUCE, pool.label, space.sizes, static_cast<int>(n));
-  add_input(nest, pool, space, x);
-  nest.with(out, space.kept(out)).with(indices, space.kept(indices));
-  add_parameters(nest, pool, x, inner, 1);
+  WindowWalk walk(pool, x, out, forward_inner(pool));
+  add_input(walk.nest, pool, walk.space, x);
+  walk.nest.with(out, walk.space.kept(out)).with(indices, walk.space.kept(indices));
+  add_parameters(walk.nest, pool, x, walk.inner, 1);
   const bool masked = !always_inside(pool);
-  nest.run(f_max.get(key_of(pool, masked), compute, [&] { return max_program(pool, masked, compute); }));
+  walk.nest.run(f_max.get(key_of(pool, masked), walk.compute, [&] { return max_program(pool, masked, walk.compute); }));
 }
 
 // Every gradient goes to the position that its window took.
@@ -186,34 +196,26 @@ each:
 }
 
 void average_pool(const Pool& pool, Average kind, int64_t divisor, const at::Tensor& x, const at::Tensor& out) {
-  const int64_t n = pool.rank();
   if (out.numel() == 0) return;
-  const npu_dtype compute = pool_compute(x, pool.label);
-  const at::DimVector inner = forward_inner(pool);
-  const Space space = make_space(out, n, inner);
-  Nest nest(NPU_REDUCE, pool.label, space.sizes, static_cast<int>(n));
-  add_input(nest, pool, space, x);
-  nest.with(out, space.kept(out));
+  WindowWalk walk(pool, x, out, forward_inner(pool));
+  add_input(walk.nest, pool, walk.space, x);
+  walk.nest.with(out, walk.space.kept(out));
   const bool masked = !always_inside(pool);
   if (!masked) count_whole_windows(pool, kind, divisor);
-  add_parameters(nest, pool, x, inner, divisor);
-  nest.run(f_average.get(key_of(pool, static_cast<int64_t>(kind) * 2 + masked), compute,
-                         [&] { return average_program(pool, kind, masked); }));
+  add_parameters(walk.nest, pool, x, walk.inner, divisor);
+  walk.nest.run(f_average.get(key_of(pool, static_cast<int64_t>(kind) * 2 + masked), walk.compute,
+                              [&] { return average_program(pool, kind, masked); }));
 }
 
 void average_pool_backward(const Pool& pool, Average kind, int64_t divisor, const at::Tensor& grad,
                            const at::Tensor& out) {
-  const int64_t n = pool.rank();
   if (out.numel() == 0) return;
-  const npu_dtype compute = pool_compute(grad, pool.label);
-  const at::DimVector inner = backward_inner(pool);
-  const Space space = make_space(out, n, inner);
-  Nest nest(NPU_REDUCE, pool.label, space.sizes, static_cast<int>(n));
-  nest.with(grad, space.plane(grad)).with(out, space.kept(out));
+  WindowWalk walk(pool, grad, out, backward_inner(pool));
+  walk.nest.with(grad, walk.space.plane(grad)).with(out, walk.space.kept(out));
   if (always_inside(pool)) count_whole_windows(pool, kind, divisor);
-  add_parameters(nest, pool, grad, inner, divisor);
-  nest.run(f_average_backward.get(key_of(pool, static_cast<int64_t>(kind)), compute,
-                                  [&] { return average_backward_program(pool, kind); }));
+  add_parameters(walk.nest, pool, grad, walk.inner, divisor);
+  walk.nest.run(f_average_backward.get(key_of(pool, static_cast<int64_t>(kind)), walk.compute,
+                                       [&] { return average_backward_program(pool, kind); }));
 }
 
 }  // namespace torch_npu

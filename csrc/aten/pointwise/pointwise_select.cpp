@@ -104,6 +104,14 @@ void check_mask(const at::Tensor& mask) {
               mask.scalar_type());
 }
 
+// The iterator of masked_fill, but for a value on the device.
+at::TensorIteratorConfig filling(const at::Tensor& out, const at::Tensor& self, const at::Tensor& mask) {
+  at::TensorIteratorConfig config = mixed_types(self.scalar_type(), self.device());
+  config.set_check_mem_overlap(true).resize_outputs(!out.defined());
+  config.add_owned_output(out).add_const_input(self).add_const_input(mask);
+  return config;
+}
+
 // In place if `out` is self, else into a new tensor, which is returned.
 at::Tensor fill_masked(const at::Tensor& out, const at::Tensor& self, const at::Tensor& mask, const at::Scalar& value) {
   constexpr const char* label = "aten::masked_fill";
@@ -113,13 +121,7 @@ at::Tensor fill_masked(const at::Tensor& out, const at::Tensor& self, const at::
   const npu_dtype compute = is_complex ? part : compute_type(self.scalar_type(), label);
   const npu_scalar number =
       is_complex ? PointwiseCall::real(value) : fitting_param(value, self.scalar_type(), compute, label);
-  auto iter = mixed_types(self.scalar_type(), self.device())
-                  .set_check_mem_overlap(true)
-                  .resize_outputs(!out.defined())
-                  .add_owned_output(out)
-                  .add_const_input(self)
-                  .add_const_input(mask)
-                  .build();
+  auto iter = filling(out, self, mask).build();
   if (is_complex) {
     launch_map_as(self.scalar_type(), iter, table::masked_fill, label, {number, PointwiseCall::imag(value)});
   } else {
@@ -138,14 +140,7 @@ at::Tensor fill_masked(const at::Tensor& out, const at::Tensor& self, const at::
   }
   TORCH_CHECK(at::canCast(value.scalar_type(), self.scalar_type()) || !out.defined(),
               "value cannot be converted to type ", self.scalar_type(), " without overflow");
-  auto iter = mixed_types(self.scalar_type(), self.device())
-                  .set_check_mem_overlap(true)
-                  .resize_outputs(!out.defined())
-                  .add_owned_output(out)
-                  .add_const_input(self)
-                  .add_const_input(mask)
-                  .add_const_input(value)
-                  .build();
+  auto iter = filling(out, self, mask).add_const_input(value).build();
   launch_map_as(self.scalar_type(), iter, table::masked_fill_tensor, label);
   return iter.output();
 }

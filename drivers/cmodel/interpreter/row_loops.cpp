@@ -11,7 +11,7 @@ bool RowLoops::plan(const Segment& segment) {
   const Plan& plan = *f_.plan;
   if (plan.ops.size() > kMost) return false;
   segment_ = &segment;
-  for (int i : plan.constants) line_[i] = constant(f_.val[i].ptr);
+  for (int i : plan.constants) row_values_[i] = constant(f_.val[i].ptr);
   for (int i = segment.begin; i < segment.end; ++i)
     if (!add(i, plan.ops[i])) return false;
   size_t folds = 0;
@@ -25,7 +25,7 @@ void RowLoops::run_row(const int64_t* offset, int64_t number) {
     for (int k = 0; k < count_; ++k) {
       const Action& a = action_[k];
       if (a.loop) {
-        for (int j = 0; j < a.loop->pointers; ++j) a.loop->args.pointer[j] = at(a.loop->line[j], offset, number, c);
+        for (int j = 0; j < a.loop->pointers; ++j) a.loop->args.pointer[j] = at(a.loop->values[j], offset, number, c);
         (*a.loop->code)(a.loop->args, n);
         if (a.loop->folds) add_sums(*a.loop, a.loop->args.sums[0], n);
         continue;
@@ -46,10 +46,10 @@ void RowLoops::run_row(const int64_t* offset, int64_t number) {
 
 void RowLoops::run_loop(Loop& loop, const Rows& rows, int64_t first, int64_t count, float* sums) const {
   for (int k = 0; k < loop.pointers; ++k) {
-    const Line& line = loop.line[k];
-    int64_t step = line.size == 0 ? 0 : rows.step[line.view] * line.size;
-    if (line.value != 0) step = f_.val[line.value - 1].uniform ? 0 : rows.numbers * 4;
-    loop.args.pointer[k] = at(line, rows.offset, rows.number, 0) + first * step;
+    const RowValue& row_value = loop.values[k];
+    int64_t step = row_value.size == 0 ? 0 : rows.step[row_value.view] * row_value.size;
+    if (row_value.value != 0) step = f_.val[row_value.value - 1].uniform ? 0 : rows.numbers * 4;
+    loop.args.pointer[k] = at(row_value, rows.offset, rows.number, 0) + first * step;
     loop.args.turn[k] = step - cols_ / kLanes * loop.args.step[k];
   }
   (*loop.code)(loop.args, cols_, count, sums);
@@ -109,7 +109,7 @@ void RowLoops::run(const Rows& rows, const Segment& segment, float* const* out) 
 
 bool RowLoops::add(int i, const Op& op) {
   if (f_.hoists && f_.fixed[i]) {
-    line_[i] = constant(f_.val[i].ptr);
+    row_values_[i] = constant(f_.val[i].ptr);
     return true;
   }
   switch (op.step) {
@@ -118,10 +118,10 @@ bool RowLoops::add(int i, const Op& op) {
     case Step::kLoad:
       return add_load(i, op);
     case Step::kAcc:
-      line_[i] = Line{};
-      line_[i].at = views_[op.view].first;
-      line_[i].size = 1 << log_size_of(op.dtype);
-      line_[i].view = op.view;
+      row_values_[i] = RowValue{};
+      row_values_[i].at = views_[op.view].first;
+      row_values_[i].size = 1 << log_size_of(op.dtype);
+      row_values_[i].view = op.view;
       return f_.acc_dtype == op.dtype;
     case Step::kCompute:
       return add_kernel(i, op);
@@ -138,18 +138,18 @@ bool RowLoops::add(int i, const Op& op) {
   }
 }
 
-bool RowLoops::find(int id, Line& line) const {
+bool RowLoops::find(int id, RowValue& row_value) const {
   const Op& op = f_.plan->ops[id];
   const auto has = [id](const auto& list) { return std::find(list.begin(), list.end(), id) != list.end(); };
   if ((id >= segment_->begin && !has(segment_->row_values)) || has(f_.plan->constants)) {
-    line = line_[id];
+    row_value = row_values_[id];
     return true;
   }
   // Of another segment, which a `get` may have named in this one. A load may stand as it lies in memory.
   if (op.dtype != NPU_F32 || (op.step == Step::kLoad && f_.job->operands[op.imm].dtype != NPU_F32)) return false;
-  line = Line{};
-  line.value = static_cast<int16_t>(id + 1);
-  line.uniform = line.changes = true;
+  row_value = RowValue{};
+  row_value.value = static_cast<int16_t>(id + 1);
+  row_value.uniform = row_value.changes = true;
   return true;
 }
 
@@ -161,26 +161,26 @@ bool RowLoops::add_load(int i, const Op& op) {
   // One value for all rows, which no other segment can have written.
   if (operand.immediate || (view.along == 0 && !view.moves && f_.plan->segments.size() == 1)) {
     convert(&f_.scalar[i], operand.immediate ? static_cast<const void*>(&operand.bits) : view.first, 1);
-    line_[i] = constant(reinterpret_cast<char*>(&f_.scalar[i]));
+    row_values_[i] = constant(reinterpret_cast<char*>(&f_.scalar[i]));
     return true;
   }
   if (is_one_of(f_, op.overwritten, operand)) return false;
-  line_[i] = in_memory(op, operand);
+  row_values_[i] = in_memory(op, operand);
   if (operand.dtype == op.dtype) return true;
   if (view.along == 0) return false;
   if (op.is(Trait::kOnlyLooped) && is_narrow(operand.dtype)) {
-    line_[i].stored = operand.dtype;
+    row_values_[i].stored = operand.dtype;
     return true;
   }
   Action* action = next();
   if (!action) return false;
   action->convert = convert;
-  action->in[0] = line_[i];
-  action->out = line_[i] = in_slot(op);
+  action->in[0] = row_values_[i];
+  action->out = row_values_[i] = in_slot(op);
   return true;
 }
 
-RowLoops::Line RowLoops::target(const Op& op, bool loop) const {
+RowLoops::RowValue RowLoops::target(const Op& op, bool loop) const {
   if (op.store == kNone) return in_slot(op);
   const Op& store = f_.plan->ops[op.store];
   const Operand& operand = f_.job->operands[store.imm];
@@ -188,9 +188,9 @@ RowLoops::Line RowLoops::target(const Op& op, bool loop) const {
   if ((operand.dtype != op.dtype && !narrow) || views_[store.view].along != 1 || store.mask != NPU_NO_VALUE ||
       is_one_of(f_, op.loaded_meanwhile, operand))
     return in_slot(op);
-  Line line = in_memory(store, operand);
-  line.stored = narrow ? operand.dtype : uint8_t{0};
-  return line;
+  RowValue row_value = in_memory(store, operand);
+  row_value.stored = narrow ? operand.dtype : uint8_t{0};
+  return row_value;
 }
 
 bool RowLoops::add_kernel(int i, const Op& op) {
@@ -206,12 +206,12 @@ bool RowLoops::add_kernel(int i, const Op& op) {
   if (action->uniform == op.used) {
     action->one = true;
     action->uniform = op.imm << 8;
-    action->out = line_[i] = constant(reinterpret_cast<char*>(&f_.scalar[i]));
-    line_[i].changes = line_[i].computed = true;
+    action->out = row_values_[i] = constant(reinterpret_cast<char*>(&f_.scalar[i]));
+    row_values_[i].changes = row_values_[i].computed = true;
     return true;
   }
   action->uniform |= op.imm << 8;
-  action->out = line_[i] = target(op, false);
+  action->out = row_values_[i] = target(op, false);
   return true;
 }
 
@@ -221,11 +221,11 @@ bool RowLoops::add_normalize(int i, const Op& op) {
   const uint16_t ids[5] = {op.a, op.b, op.c, op.d, op.e};
   for (int k = 0; k < 5; ++k)
     if (!find(ids[k], action->in[k]) || action->in[k].stored) return false;
-  const Line* in = action->in;
+  const RowValue* in = action->in;
   if (in[0].uniform || !in[1].uniform || !in[2].uniform) return false;
   action->normalizes = true;
   action->uniform = in[3].uniform | in[4].uniform << 1;
-  action->out = line_[i] = target(op, false);
+  action->out = row_values_[i] = target(op, false);
   return true;
 }
 
@@ -248,24 +248,24 @@ bool RowLoops::add_loop(const CompiledLoop& compiled) {
   bool varies = false;
   for (int k = 0; k < inputs; ++k) {
     const int id = compiled.inputs[k];
-    Line& line = loop.line[k];
-    if (!find(id, line)) return false;
+    RowValue& row_value = loop.values[k];
+    if (!find(id, row_value)) return false;
     const bool flag = plan.ops[id].dtype == NPU_BOOL;
-    if (line.changes && flag) return false;
-    if (line.uniform && !line.changes) {
-      loop.copies[k].set(line.at, flag);
-      line.at = loop.copies[k].bytes;
+    if (row_value.changes && flag) return false;
+    if (row_value.uniform && !row_value.changes) {
+      loop.copies[k].set(row_value.at, flag);
+      row_value.at = loop.copies[k].bytes;
     }
-    varies |= !line.uniform;
-    loop.args.step[k] = line.uniform ? 0 : (flag ? 1 : line.stored ? 2 : 4) * kLanes;
+    varies |= !row_value.uniform;
+    loop.args.step[k] = row_value.uniform ? 0 : (flag ? 1 : row_value.stored ? 2 : 4) * kLanes;
     loop.args.ahead[k] = 0;
-    storage |= line.changes ? uint64_t{kSame} << (2 * k) : storage_bits(line.stored, k);
+    storage |= row_value.changes ? uint64_t{kSame} << (2 * k) : storage_bits(row_value.stored, k);
   }
   for (int k = 0; k < outputs; ++k) {
     const int id = written[k];
-    loop.line[inputs + k] = line_[id] = target(plan.ops[id], true);
-    loop.args.step[inputs + k] = (plan.ops[id].dtype == NPU_BOOL ? 1 : line_[id].stored ? 2 : 4) * kLanes;
-    storage |= storage_bits(line_[id].stored, inputs + k);
+    loop.values[inputs + k] = row_values_[id] = target(plan.ops[id], true);
+    loop.args.step[inputs + k] = (plan.ops[id].dtype == NPU_BOOL ? 1 : row_values_[id].stored ? 2 : 4) * kLanes;
+    storage |= storage_bits(row_values_[id].stored, inputs + k);
   }
   const Form form = folds ? Form::kFolding : Form::kPlain;
   loop.code = storage == 0 ? (folds ? compiled.folding : compiled.code).get() : compiled.variant(form, storage);
@@ -275,10 +275,10 @@ bool RowLoops::add_loop(const CompiledLoop& compiled) {
 
 bool RowLoops::add_store(const Op& op) {
   const Operand& operand = f_.job->operands[op.imm];
-  Line value{};
+  RowValue value{};
   if (op.mask != NPU_NO_VALUE || views_[op.view].along != 1 || !find(op.a, value)) return false;
   const int from = f_.plan->ops[op.a].dtype;
-  const Line to = in_memory(op, operand);
+  const RowValue to = in_memory(op, operand);
   if (value.size != 0 && value.view == to.view && value.at == to.at &&
       (value.stored ? value.stored == operand.dtype : operand.dtype == from && from != NPU_BOOL))
     return true;  // written by its kernel

@@ -69,9 +69,9 @@ class RowLoops {
   static constexpr int64_t kPiece = kBlock;  // points of a row at once: what slots hold, and sums keep accurate
   static constexpr int64_t kSums = 16;       // rows with sums at once
 
-  // A value along the current row. Nothing here has an initial value, so that tables of lines and actions cost nothing
-  // until they are used: Line{} is all zeros.
-  struct Line {
+  // A value along the current row. Nothing here has an initial value, so that tables of these and of actions cost
+  // nothing until they are used: RowValue{} is all zeros.
+  struct RowValue {
     char* at;
     int32_t size;    // bytes of an element in memory, where the row's offset says which; 0: `at` is all
     int16_t view;    // whose offset
@@ -85,7 +85,7 @@ class RowLoops {
   struct Loop {
     const Code* code;
     int pointers;  // args.step: of outputs, too
-    Line line[kLoopPointers];
+    RowValue values[kLoopPointers];
     LoopArguments args;
     Copies copies[kLoopPointers];
     const std::vector<int>* folds;  // null: none
@@ -101,18 +101,18 @@ class RowLoops {
     Convert convert;
     Loop* loop;
     bool normalizes;
-    Line out, in[5];
+    RowValue out, in[5];
     unsigned uniform;
     bool one;  // one value for the row
   };
 
-  char* at(const Line& line, const int64_t* offset, int64_t number, int64_t col) const {
-    if (line.value != 0) {
-      const Ref& ref = f_.val[line.value - 1];
+  char* at(const RowValue& row_value, const int64_t* offset, int64_t number, int64_t col) const {
+    if (row_value.value != 0) {
+      const Ref& ref = f_.val[row_value.value - 1];
       return ref.ptr + (ref.uniform ? 0 : number * 4);
     }
-    if (line.size == 0) return line.at;
-    return line.at + (offset[line.view] + (line.uniform ? 0 : col)) * line.size;
+    if (row_value.size == 0) return row_value.at;
+    return row_value.at + (offset[row_value.view] + (row_value.uniform ? 0 : col)) * row_value.size;
   }
   // One call of a compiled loop is all there is to do.
   bool is_one_loop() const { return count_ == 1 && loops_ == 1 && cols_ <= kPiece; }
@@ -141,29 +141,29 @@ class RowLoops {
   bool add_loop(const CompiledLoop& loop);
   bool add_store(const Op& op);
   // The value of an instruction, which may be one of another segment.
-  bool find(int id, Line& line) const;
+  bool find(int id, RowValue& row_value) const;
   // Where the value of `op` goes: to the memory of its store, if that takes it as it is, or to its slot.
-  Line target(const Op& op, bool loop) const;
+  RowValue target(const Op& op, bool loop) const;
   Action* next() { return count_ < kActions ? &(action_[count_++] = Action{}) : nullptr; }
-  Line in_memory(const Op& op, const Operand& operand) const {
+  RowValue in_memory(const Op& op, const Operand& operand) const {
     const RowView& view = views_[op.view];
-    Line line{};
-    line.at = view.first;
-    line.size = 1 << log_size_of(operand.dtype);
-    line.view = op.view;
-    line.uniform = line.changes = view.along == 0;
-    return line;
+    RowValue row_value{};
+    row_value.at = view.first;
+    row_value.size = 1 << log_size_of(operand.dtype);
+    row_value.view = op.view;
+    row_value.uniform = row_value.changes = view.along == 0;
+    return row_value;
   }
-  Line in_slot(const Op& op) const {
-    Line line{};
-    line.at = f_.slot(op.slot);
-    return line;
+  RowValue in_slot(const Op& op) const {
+    RowValue row_value{};
+    row_value.at = f_.slot(op.slot);
+    return row_value;
   }
-  static Line constant(char* at) {
-    Line line{};
-    line.at = at;
-    line.uniform = true;
-    return line;
+  static RowValue constant(char* at) {
+    RowValue row_value{};
+    row_value.at = at;
+    row_value.uniform = true;
+    return row_value;
   }
 
   Frame& f_;
@@ -171,7 +171,7 @@ class RowLoops {
   int64_t cols_;
   bool folds_;
   const Segment* segment_ = nullptr;
-  Line line_[kMost];
+  RowValue row_values_[kMost];
   Action action_[kActions];
   Loop loop_[kLoops];
   int count_ = 0, loops_ = 0;

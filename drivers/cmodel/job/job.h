@@ -87,6 +87,7 @@ bool run_scan(const Job& job, Failure& failure);
 bool run_sort(const Job& job, Failure& failure);
 bool run_matmul(const Job& job, Failure& failure);
 bool run_conv(const Job& job, Failure& failure);
+bool run_kind(const Job& job, Failure& failure);  // the one of these that the command's kind asks for
 
 // Applies an epilogue program to a block of results of MATMUL or CONV: rows `row0 .. row0 + rows` and columns
 // `col0 .. col0 + cols` of the last two dimensions of the command's index space, at outer coordinates `outer`

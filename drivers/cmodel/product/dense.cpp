@@ -47,8 +47,8 @@ void compute(const Problem& p, const Batch& batch, const Dense<T>& a, const Dens
 struct Tiling {
   int64_t rows, cols, m_count, n_count;
   Block at(const Problem& p, int64_t i) const {
-    const int64_t row = i % m_count * rows, col = i / m_count * cols;
-    return {row, std::min(rows, p.m - row), col, std::min(cols, p.n - col)};
+    const int64_t m = i % m_count, n = i / m_count, row = m * rows, col = n * cols;
+    return {row, m + 1 == m_count ? p.m - row : rows, col, n + 1 == n_count ? p.n - col : cols};
   }
 };
 
@@ -69,10 +69,13 @@ Tiling tiling_of(const Problem& p, int threads) {
   }
   const auto rounded = [](int64_t size, int64_t count) {
     const int64_t part = (size + count - 1) / count;
-    return count == 1 ? size : std::min(size, (part + 15) / 16 * 16);
+    return count == 1 ? size : std::min(size, (part + kGranule - 1) / kGranule * kGranule);
   };
+  // A rest of a few rows or columns goes to its neighbour: libraries have kernels of another order of sums for those,
+  // and how many threads there are would show in the result.
+  const auto whole = [](int64_t size, int64_t part) { return std::max<int64_t>(1, (size - kGranule + part) / part); };
   const int64_t rows = rounded(p.m, mt), cols = rounded(p.n, nt);
-  return {rows, cols, (p.m + rows - 1) / rows, (p.n + cols - 1) / cols};
+  return {rows, cols, whole(p.m, rows), whole(p.n, cols)};
 }
 
 // An operand as gemm takes it, copied if it must be: once if every batch shares it.

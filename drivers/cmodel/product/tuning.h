@@ -38,6 +38,7 @@ constexpr int64_t kVectorPiece = 256 << 10;  // bytes of the matrix that stay in
 
 // -- OpenBLAS, and our own product where it is missing --
 constexpr int64_t kTileElements = 1 << 17;  // of a tile that passes through scratch: stays in the second-level cache
+constexpr int64_t kGranule = 16;            // rows and columns of a tile are multiples of it, a tile is no smaller
 constexpr int64_t kLeastSide = 32;          // rows and columns of a tile that is not split further
 constexpr int64_t kPanelRows = 96, kPanelDepth = 256, kPanelCols = 1024;  // a panel of A in L2, a strip of B in L1
 

@@ -9,9 +9,6 @@
 #include "support/reference/reference.h"
 
 namespace cmodel {
-namespace {
-
-constexpr int64_t kCopyGrain = 256 << 10;
 
 bool run_kind(const Job& job, Failure& failure) {
   switch (job.command.kind) {
@@ -36,6 +33,10 @@ bool run_kind(const Job& job, Failure& failure) {
   failure = {NPU_ERROR_INTERNAL, "expected a known kind of command, got " + std::to_string(job.command.kind)};
   return false;
 }
+
+namespace {
+
+constexpr int64_t kCopyGrain = 256 << 10;
 
 bool run_fast(const Job& job, Failure& failure) {
   if (job.command.choice == 0) [[likely]] {

@@ -364,12 +364,22 @@ inline void normalize(float* out, const float* x, float mean, float scale, const
   }
 }
 
+// kThen, kElse: one value for all.
+template <bool kThen, bool kElse, class T>
+void where_loop(T* out, const uint8_t* mask, const T* then, const T* other, int64_t n) {
+  const T y = *then, z = *other;
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    const T t = kThen ? y : then[i], e = kElse ? z : other[i];
+    out[i] = mask[i] ? t : e;
+  }
+}
+
 template <class T>
 void where(void* out, const void* in0, const void* in1, const void* in2, int64_t n, unsigned uniform) {
   T* o = static_cast<T*>(out);
   const uint8_t* m = static_cast<const uint8_t*>(in0);
   const T *b = static_cast<const T*>(in1), *c = static_cast<const T*>(in2);
-  const T y = *b, z = *c;
   if (uniform & 1) {  // one condition for all, but not one value
     const bool yes = *m != 0;
     const T* from = yes ? b : c;
@@ -380,28 +390,12 @@ void where(void* out, const void* in0, const void* in1, const void* in2, int64_t
   }
   switch (uniform >> 1) {
     case 0:
-#pragma GCC ivdep
-      for (int64_t i = 0; i < n; ++i) {
-        T t = b[i], e = c[i];
-        o[i] = m[i] ? t : e;
-      }
-      break;
+      return where_loop<false, false>(o, m, b, c, n);
     case 1:
-#pragma GCC ivdep
-      for (int64_t i = 0; i < n; ++i) {
-        T e = c[i];
-        o[i] = m[i] ? y : e;
-      }
-      break;
+      return where_loop<true, false>(o, m, b, c, n);
     case 2:
-#pragma GCC ivdep
-      for (int64_t i = 0; i < n; ++i) {
-        T t = b[i];
-        o[i] = m[i] ? t : z;
-      }
-      break;
+      return where_loop<false, true>(o, m, b, c, n);
     default:
-#pragma GCC ivdep
-      for (int64_t i = 0; i < n; ++i) o[i] = m[i] ? y : z;
+      return where_loop<true, true>(o, m, b, c, n);
   }
 }

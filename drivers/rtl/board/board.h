@@ -22,6 +22,9 @@ class Board {
   // False: the NPU has done nothing for so long that it will not any more.
   virtual bool wait_for_interrupt() = 0;
   virtual std::string patience() const = 0;  // how long that is: "5000 ms"
+  // Returns once everything written before is in the card, so that what is read next is of after that. Nothing to do
+  // where writes are not posted.
+  virtual void settle() {}
   // From outside, for an NPU that CONTROL_RESET does not bring back, or that went away. The registers are as after
   // power on, memory may hold anything.
   virtual void reset() = 0;

@@ -122,6 +122,7 @@ npu_status npu_device::reset() {
 }
 
 uint64_t npu_device::clock_ns() {
-  const Board& board = processor->board();
+  Board& board = processor->board();
+  board.settle();
   return (processor->counter(npu_hw::REG_CYCLES_LO) + board.hidden_cycles()) * 1000 / board.clock_mhz();
 }

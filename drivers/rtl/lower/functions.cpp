@@ -19,7 +19,7 @@ View number(float value) {
   return immediate(std::bit_cast<uint32_t>(value));
 }
 
-// What the vector unit has no operation for: the instructions of support/program/functions.npu.
+// What the vector unit has no operation for: the functions of codegen/functions.ops.
 Lowering::Value Lowering::expand(const npu::Program& sequence, const Value* arguments) {
   std::vector<Value> values(sequence.instrs.size());
   for (size_t k = 0; k < sequence.instrs.size(); k++) {

@@ -73,13 +73,11 @@ npu_status copy_on_device(npu_stream* stream, npu_addr dst, npu_addr src, uint64
 }
 
 npu_status event_create(npu_device* device, uint32_t flags, npu_event** out) {
-  if (const npu_status status = check_event(device, flags, out); status != NPU_OK) return status;
-  *out = device->events.add(std::make_unique<npu_event>(device, (flags & NPU_EVENT_TIMING) != 0));
-  return NPU_OK;
+  return create_event(device, flags, out);
 }
 
 void event_destroy(npu_event* event) {
-  if (event) event->device->events.destroy(event);
+  destroy_event(event);
 }
 
 npu_status event_record(npu_event* event, npu_stream* stream) {

@@ -145,16 +145,8 @@ uint16_t Writer::add(npu_instr instr) {
 
 uint16_t Writer::emit(npu_op op, int dtype, uint16_t a, uint16_t b, uint16_t c, uint32_t imm, uint16_t mask,
                       int flags) {
-  npu_instr instr{};
-  instr.op = static_cast<uint8_t>(op);
-  instr.dtype = static_cast<uint8_t>(dtype);
-  instr.flags = static_cast<uint8_t>(flags);
-  instr.a = a;
-  instr.b = b;
-  instr.c = c;
-  instr.mask = mask;
-  instr.imm = imm;
-  return add(instr);
+  return add(
+      {static_cast<uint8_t>(op), static_cast<uint8_t>(dtype), static_cast<uint8_t>(flags), 0, a, b, c, mask, imm});
 }
 
 uint16_t Writer::load(const Operand& from, int dtype, uint16_t mask) {

@@ -7,6 +7,10 @@ namespace {
 
 using namespace product_test;
 
+struct Shape3 {
+  int64_t m, n, k;
+};
+
 void check_matmul(int64_t m, int64_t n, int64_t k) {
   Case c;
   const int acc = pick<int>({NPU_F32, NPU_F32, NPU_F64, NPU_I32, NPU_I64});
@@ -50,8 +54,8 @@ void check_any_matmul(int64_t largest) {
   check_matmul(m, n, k);
 }
 
-// Rounding: real-valued operands stay within a few units of the sum of magnitudes, for sizes that reach every path.
-void check_accuracy(int dtype, int64_t m, int64_t n, int64_t k) {
+// Real-valued operands of a product of one matrix each.
+Case real_product(int dtype, int64_t m, int64_t n, int64_t k) {
   Case c;
   c.command.kind = NPU_MATMUL;
   c.command.rank = 2;
@@ -68,6 +72,12 @@ void check_accuracy(int dtype, int64_t m, int64_t n, int64_t k) {
       npu::store_value(c.tensors[t].bytes.data() + i * npu::dtype_size(dtype), dtype, v, NPU_F64);
     }
   }
+  return c;
+}
+
+// Rounding: stays within a few units of the sum of magnitudes, for sizes that reach every path.
+void check_accuracy(int dtype, int64_t m, int64_t n, int64_t k) {
+  Case c = real_product(dtype, m, n, k);
   bool ok = c.run_cmodel(c.tensors);
   const double unit = dtype == NPU_F64 ? 0x1p-52 : 0x1p-23;
   for (int trial = 0; trial < 200 && ok; ++trial) {
@@ -103,6 +113,25 @@ TEST(products_are_as_accurate_as_their_type) {
       check_accuracy(dtype, 70, 65, 1);
     }
   });
+}
+
+TEST(products_have_the_same_bits_on_any_number_of_threads) {
+  for (const int dtype : {NPU_F32, NPU_F64, NPU_BF16}) {
+    for (const auto& [m, n, k] :
+         {Shape3{34, 33, 1500}, Shape3{34, 97, 1500}, Shape3{129, 65, 700}, Shape3{600, 49, 300}}) {
+      Case c = real_product(dtype, m, n, k);
+      std::vector<char> first;
+      for (const int threads : {1, 2, 3, 8}) {
+        cmodel::set_pool_threads(threads);
+        if (!c.run_cmodel(c.tensors)) return;
+        if (first.empty()) first = c.tensors[2].bytes;
+        if (c.tensors[2].bytes == first) continue;
+        return harness::fail(std::string("differs from one thread to ") + std::to_string(threads) + ": " +
+                             npu::dtype_name(dtype) + " " + std::to_string(m) + " x " + std::to_string(n) + " x " +
+                             std::to_string(k));
+      }
+    }
+  }
 }
 
 TEST(products_of_several_streams_run_at_the_same_time) {

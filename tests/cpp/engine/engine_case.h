@@ -125,7 +125,7 @@ class Case {
     job.params = params.data();
     cmodel::Failure failure;
     cmodel::estimate_ns(job);
-    const bool good = run(job, failure);
+    const bool good = cmodel::run_kind(job, failure);
     error = failure.text;
     return good ? NPU_OK : failure.status;
   }
@@ -158,22 +158,6 @@ class Case {
     c.operand_count = static_cast<uint32_t>(operands.size());
     c.params = params.data();
     c.param_count = static_cast<uint32_t>(params.size());
-  }
-  static bool run(const cmodel::Job& job, cmodel::Failure& failure) {
-    switch (job.command.kind) {
-      case NPU_COPY:
-        return cmodel::run_copy(job, failure);
-      case NPU_REDUCE:
-        return cmodel::run_reduce(job, failure);
-      case NPU_SCAN:
-        return cmodel::run_scan(job, failure);
-      case NPU_SORT:
-        return cmodel::run_sort(job, failure);
-      case NPU_MATMUL:
-        return cmodel::run_matmul(job, failure);
-      default:
-        return cmodel::run_map(job, failure);
-    }
   }
   static double as_double(const unsigned char* p, int dtype) { return npu::load_value(p, dtype, NPU_F64).f64; }
   static std::string compare_block(const Bytes& want, const Bytes& got, int dtype, Tolerance tolerance) {

@@ -1,4 +1,4 @@
-// The sequences of support/program/functions.npu: valid programs, and close to the functions that they stand for.
+// The sequences of codegen/functions.ops: valid programs, and close to the functions that they stand for.
 #include <bit>
 #include <cmath>
 #include <cstdlib>

@@ -19,16 +19,8 @@ struct Builder {
   }
 
   Id emit(int op, int dtype, Id a = none, Id b = none, Id c = none, uint32_t imm = 0, int flags = 0, Id mask = none) {
-    npu_instr in{};
-    in.op = static_cast<uint8_t>(op);
-    in.dtype = static_cast<uint8_t>(dtype);
-    in.flags = static_cast<uint8_t>(flags);
-    in.a = a;
-    in.b = b;
-    in.c = c;
-    in.mask = mask;
-    in.imm = imm;
-    program.instrs.push_back(in);
+    const auto byte = [](int value) { return static_cast<uint8_t>(value); };
+    program.instrs.push_back({byte(op), byte(dtype), byte(flags), 0, a, b, c, mask, imm});
     return static_cast<Id>(program.instrs.size() - 1);
   }
   int type(Id id) const { return program.instrs[id].dtype; }
