@@ -105,8 +105,8 @@ def fit(options) -> None:
         script_ran = subprocess.run([sys.executable, options.script, *options.arguments], env=variables)
         if not file.exists():
             raise Failure(f"{options.script}: ended with status {script_ran.returncode} and gave the device no command")
-        start = ["--chip", str(chip)] if chip.exists() else []
-        replay = [program, file, "--driver", driver, "--fit", made, *start]
+        replay = [str(program), str(file), "--driver", driver, "--fit", str(made)]
+        replay += ["--chip", str(chip)] if chip.exists() else []
         done = subprocess.run(replay, stderr=subprocess.PIPE, text=True)
         if done.returncode:
             raise Failure(done.stderr.strip())

@@ -204,7 +204,8 @@ void write_line(const CallLine& line, const std::string& op) {
 
 void write_line(const DecisionLine& line, const std::string& op) {
   if (log().json) {
-    std::string text = json_head("legalised") + ", \"command\": " + json_text(line.command) + ", \"words\": " + json_text(line.words) + ", \"rules\": [";
+    std::string text = json_head("legalised") + ", \"command\": " + json_text(line.command) +
+                       ", \"words\": " + json_text(line.words) + ", \"rules\": [";
     for (size_t k = 0; k < line.rules.size(); ++k) text += (k ? ", " : "") + json_text(line.rules[k]);
     return write(text + "], \"steps\": " + std::to_string(line.steps) + ", \"op\": " + json_text(op) + "}\n");
   }
