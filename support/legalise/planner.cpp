@@ -50,7 +50,8 @@ class Search {
   bool follow_any(const Draft& draft, const std::string& path, bool placement) {
     for (size_t k = 0; k < rules().size(); ++k) {
       const Rule& rule = rules()[k];
-      if (rule.price > most_) break;
+      // Of a draft that submit refuses, what moves it has its turn at any price: other rules only look like help.
+      if (rule.price > most_ && !placement) break;
       if (rule.placement != placement || !(rule.kinds >> draft.command.kind & 1)) continue;
       if (!rule.repeats && draft.tried[k]) continue;
       RuleSet tried = draft.tried;

@@ -212,6 +212,11 @@ Trace read_trace(const std::string& path) {
     unpack(path, static_cast<Entry>(kind), in, trace, programs);
     at += kFrame + size;
   }
+  // A file with an end was written to the last byte.
+  uint32_t last = 0;
+  constexpr size_t kEndSize = kFrame + 12;
+  if (bytes.size() >= kHead + kEndSize) std::memcpy(&last, bytes.data() + bytes.size() - kEndSize, 4);
+  if (static_cast<Entry>(last) == Entry::kEnd) wrong(path, "one with an entry that is too long: it is damaged");
   if (trace.info.empty()) wrong(path, "one that is cut off at its beginning");
   trace.cut_off = true;
   return trace;

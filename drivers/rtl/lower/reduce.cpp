@@ -229,7 +229,7 @@ std::array<Lowering::Value, NPU_MAX_TUPLE> Lowering::arg_fold(int kind, const Va
   Value at = fold(NPU_FOLD_MIN, select({hit, NPU_BOOL}, index, none));
   const View there = truth(VEC_AND, hit, truth(VEC_IEQ, index.view, at.view));
   Value value = fold(NPU_FOLD_OR, select({there, NPU_BOOL}, {x, NPU_I32}, integer(0, NPU_I32)));
-  if (!mask.view.immediate) {  // perhaps there was no element
+  if (!mask.view.immediate || !mask.view.bits) {  // perhaps there was no element
     const Space all = space_;
     space_.rank -= command_.inner_rank;
     const Value empty = apply(NPU_BOOL, VEC_IEQ, at.view, immediate(INT32_MAX));

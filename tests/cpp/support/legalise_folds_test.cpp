@@ -132,7 +132,7 @@ const std::vector<Chip>& chips() {
       {"segments=1", poor_in(1, true, 8, {}), {3, 2, 2, 1, 1, 1, 1}, 1.1},
       {"segments=1:manyfolds=0", poor_in(1, false, 8, {}), {3, 2, 2, 1, 1, 1, 1}, 1.1},
       {"inner=1", poor_in(100, true, 1, {}), {1, 1, 4, 1, 1, 1, 1}, 1.1},
-      {"folds=sum+max", poor_in(100, true, 8, kSumAndMax), {1, 3, 4, 2, 2, 1, 5}, 4},
+      {"folds=sum+max", poor_in(100, true, 8, kSumAndMax), {1, 3, 3, 2, 2, 1, 5}, 4},
       {"segments=1:manyfolds=0:folds=sum+max:inner=1", poor_in(1, false, 1, kSumAndMax), {3, 4, 8, 2, 3, 1, 5}, 4},
       {"commands=COPY+MAP+MATMUL", only(kProducts), {5, 4, 6, 4, 3, 5, 5}, 4.4},
       {"commands=COPY+MAP", only(kNoReduce), {5, 4, 6, 4, 3, 5, 5}, 4.4},
@@ -177,7 +177,7 @@ TEST(scratch_of_folds_stays_in_proportion_to_operands) {
 }
 
 TEST(planning_a_fold_asks_few_questions) {
-  constexpr int kMost = 300;  // each takes some microseconds, once per signature
+  constexpr int kMost = 1500;  // each takes some microseconds, once per signature
   for (const Chip& chip : chips())
     for (const auto& [name, draft] : usual_commands()) {
       int questions = 0;

@@ -56,7 +56,8 @@ TEST("failure: a command whose address lies outside a live allocation is refused
       add.must_fail(say(what, ", operand ", i).c_str(), command, allowed, addr);
     };
     const npu_addr good = add.operands[i].addr;
-    with("use after free", gone, 1);
+    // Scratch of what legalisation made may lie there by now.
+    if (!context.legalised) with("use after free", gone, 1);
     with("beyond the end", good + 8 * rig.properties.alignment, static_cast<int64_t>(rig.properties.alignment));
     with("a stride that leaves the block", good, int64_t{1} << 40);
     with("a negative stride that leaves the block", good, -(int64_t{1} << 40));
