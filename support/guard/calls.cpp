@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdio>
-#include <cstring>
+#include <iterator>
 #include <mutex>
 #include <unordered_map>
 
@@ -57,24 +57,9 @@ struct Place {
 
 constinit thread_local Calls* tls_calls = nullptr;
 
-using Words = std::array<uint64_t, sizeof(Given) / sizeof(uint64_t)>;
-static_assert(sizeof(Given) == sizeof(Words));
+constexpr size_t kTypes = std::size(Given().dtype);
 
 }  // namespace
-
-Given::Given(const npu_stream* on, const npu_command& command, uint64_t at)
-    : stream(on),
-      label(command.label),
-      epoch(at),
-      k(command.kind == NPU_MATMUL ? command.u.matmul.k : 0),
-      kind(command.kind),
-      rank(std::min<uint8_t>(command.rank, NPU_MAX_RANK)),
-      inner_rank(command.inner_rank),
-      operands(static_cast<uint8_t>(std::min(command.operand_count, 255u))) {
-  std::copy(command.size, command.size + rank, size);
-  for (uint32_t o = 0; o < command.operand_count && o < std::size(dtype) && command.operands; ++o)
-    dtype[o] = command.operands[o].dtype;
-}
 
 void Calls::enter(const npu_driver& of, const char* name, const void* about) {
   driver.store(&of, std::memory_order_relaxed);
@@ -83,21 +68,41 @@ void Calls::enter(const npu_driver& of, const char* name, const void* about) {
   turn.store(turn.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
-void Calls::note(const Given& given) {
+// On every command's way: no more is written than what a sentence needs.
+void Calls::note(const npu_stream* stream, const npu_command& command) {
   const uint64_t count = count_.load(std::memory_order_relaxed);
-  const auto words = std::bit_cast<Words>(given);
   auto& place = kept_[count % kKept];
-  for (size_t word = 0; word < words.size(); ++word) place[word].store(words[word], std::memory_order_relaxed);
+  const auto put = [&](size_t word, uint64_t value) { place[word].store(value, std::memory_order_relaxed); };
+  std::array<uint8_t, 8> bytes = {command.kind, std::min<uint8_t>(command.rank, NPU_MAX_RANK), command.inner_rank,
+                                  static_cast<uint8_t>(std::min(command.operand_count, 255u))};
+  for (uint32_t o = 0; o < command.operand_count && o < kTypes && command.operands; ++o)
+    bytes[4 + o] = command.operands[o].dtype;
+  put(0, reinterpret_cast<uint64_t>(stream));
+  put(1, reinterpret_cast<uint64_t>(command.label));
+  put(2, epoch_now());
+  put(3, command.kind == NPU_MATMUL ? static_cast<uint64_t>(command.u.matmul.k) : 0);
+  put(4, std::bit_cast<uint64_t>(bytes));
+  for (size_t d = 0; d < bytes[1]; ++d) put(kSizes + d, static_cast<uint64_t>(command.size[d]));
   count_.store(count + 1, std::memory_order_release);
 }
 
 bool Calls::recent(size_t age, Given* out) const {
   const uint64_t count = count_.load(std::memory_order_acquire);
   if (age >= count || age >= kKept) return false;
-  Words words;
   const auto& place = kept_[(count - 1 - age) % kKept];
-  for (size_t word = 0; word < words.size(); ++word) words[word] = place[word].load(std::memory_order_relaxed);
-  *out = std::bit_cast<Given>(words);
+  const auto get = [&](size_t word) { return place[word].load(std::memory_order_relaxed); };
+  const auto bytes = std::bit_cast<std::array<uint8_t, 8>>(get(4));
+  *out = {};
+  out->stream = reinterpret_cast<const npu_stream*>(get(0));
+  out->label = reinterpret_cast<const char*>(get(1));
+  out->epoch = get(2);
+  out->k = static_cast<int64_t>(get(3));
+  out->kind = bytes[0];
+  out->rank = std::min<uint8_t>(bytes[1], NPU_MAX_RANK);
+  out->inner_rank = bytes[2];
+  out->operands = bytes[3];
+  for (size_t o = 0; o < kTypes; ++o) out->dtype[o] = bytes[4 + o];
+  for (size_t d = 0; d < out->rank; ++d) out->size[d] = static_cast<int64_t>(get(kSizes + d));
   return true;
 }
 

@@ -21,9 +21,6 @@ struct Given {
   int64_t k = 0;  // of a MATMUL
   uint8_t kind = 0, rank = 0, inner_rank = 0, operands = 0;
   uint8_t dtype[4] = {};  // of the first operands
-
-  Given() = default;
-  Given(const npu_stream* stream, const npu_command& command, uint64_t epoch);
 };
 
 // One thread's. `turn` is odd while a driver works for it; only the thread itself writes, but for the verdict.
@@ -32,7 +29,7 @@ class Calls {
   void enter(const npu_driver& driver, const char* function, const void* object);
   void leave() { turn.store(turn.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
   bool inside() const { return turn.load(std::memory_order_relaxed) & 1; }
-  void note(const Given& given);
+  void note(const npu_stream* stream, const npu_command& command);
   // The last ones, oldest first. Of another thread: as far as it does not write meanwhile.
   std::vector<Given> recent() const;
   // The same without an allocation, for a handler of signals: the `age`th last. False: there is none.
@@ -45,12 +42,14 @@ class Calls {
   // Set by the watchdog while the thread is inside: the turn whose answer is replaced, and by what text.
   std::atomic<uint64_t> broken_turn{0};
   std::string broken_text;
-  std::string own_text;  // what error_text says next on this thread, instead of the driver; empty: ask the driver
+  std::string own_text;  // what error_text says next on this thread, instead of the driver
+  bool has_own_text = false;
   bool is_main = false;
 
  private:
   static constexpr size_t kKept = 32;
-  static constexpr size_t kWords = sizeof(Given) / sizeof(uint64_t);
+  // Stream, label, epoch, k, and kind to types as bytes; then as many sizes as there are dimensions.
+  static constexpr size_t kSizes = 5, kWords = kSizes + NPU_MAX_RANK;
   std::atomic<uint64_t> count_{0};
   std::array<std::array<std::atomic<uint64_t>, kWords>, kKept> kept_{};
 };

@@ -34,8 +34,7 @@ class Inside {
  public:
   Inside(const npu_driver& driver, const char* function, const void* object)
       : calls_(this_thread()), outer_(calls_.inside()) {
-    if (!calls_.own_text.empty()) [[unlikely]]
-      calls_.own_text.clear();
+    calls_.has_own_text = false;
     if (outer_) return;  // a driver that calls a driver
     calls_.enter(driver, function, object);
     wake_watchdog();
@@ -54,19 +53,24 @@ class Inside {
     calls_.leave();
     left_ = true;
     if (calls_.broken_turn.load(std::memory_order_acquire) == turn) [[unlikely]] {
-      calls_.own_text = calls_.broken_text;
+      say(calls_.broken_text);
       return NPU_ERROR_TIMEOUT;
     }
     if (static_cast<uint32_t>(status) > NPU_ERROR_INTERNAL) [[unlikely]] {
       const char* more = calls_.driver.load()->error_text();
-      calls_.own_text = std::string(calls_.function.load()) + ": expected a status of the contract, got " +
-                        std::to_string(static_cast<int>(status)) + (more && *more ? std::string(": ") + more : "");
+      say(std::string(calls_.function.load()) + ": expected a status of the contract, got " +
+          std::to_string(static_cast<int>(status)) + (more && *more ? std::string(": ") + more : ""));
       return NPU_ERROR_INTERNAL;
     }
     return status;
   }
 
  private:
+  void say(std::string text) {
+    calls_.own_text = std::move(text);
+    calls_.has_own_text = true;
+  }
+
   Calls& calls_;
   bool outer_, left_ = false;
 };
@@ -106,7 +110,7 @@ struct Guarded<Table, Entry, R (*npu_driver::*)(Args...)> {
   }
 
   static void note(Calls& calls, npu_stream* stream, const npu_command* command) {
-    if (command) calls.note(Given(stream, *command, epoch_now()));
+    if (command) calls.note(stream, *command);
   }
 
   static void succeeded(const npu_driver& driver, uint64_t wait, Args... args) {
@@ -126,8 +130,8 @@ struct Guarded<Table, Entry, R (*npu_driver::*)(Args...)> {
 
 template <int Table>
 const char* error_text() {
-  const std::string& own = this_thread().own_text;
-  return own.empty() ? g_drivers[Table]->error_text() : own.c_str();
+  const Calls& calls = this_thread();
+  return calls.has_own_text ? calls.own_text.c_str() : g_drivers[Table]->error_text();
 }
 
 template <int Table>

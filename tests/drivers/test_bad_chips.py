@@ -142,7 +142,7 @@ def test_a_second_interrupt_ends_a_wait():
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=1)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 1, err
+    assert process.returncode in (1, -signal.SIGINT), err  # one more may come while the process ends
     assert "torch_npu: interrupted in" in err and "MATMUL aten::mm [4, 4], k = 8" in err
     assert "AcceleratorError" in err and "Ctrl-C came twice" in err
 
