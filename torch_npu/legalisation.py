@@ -2,11 +2,15 @@
 
     torch_npu.legalisation.report()     what was decided, most used first
     torch_npu.legalisation.reset()      counts anew
+    with torch_npu.legalisation.inside() as made:    of a part of a program: `made` is filled at its end
+        model(x)
 
 TORCH_NPU_LEGALISE=0 leaves it out: such commands run on the CPU then.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from torch_npu import _C
 
@@ -35,3 +39,15 @@ def report() -> list[Decision]:
 def reset() -> None:
     """Counts anew; decisions stay."""
     _C.legalised_reset()
+
+
+@contextmanager
+def inside() -> Iterator[list[Decision]]:
+    """The decisions that served commands inside, with their number; those that found no way are left out."""
+    before = {(d.device, d.command): d.runs for d in report()}
+    made: list[Decision] = []
+    yield made
+    for decision in report():
+        runs = decision.runs - before.get((decision.device, decision.command), 0)
+        if runs > 0 and decision.rules:
+            made.append(replace(decision, runs=runs))

@@ -1,10 +1,13 @@
 """python -m torch_npu plan: what a script asks of a chip, by command, and what a driver makes of it."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
-from tests.support import LIBRARIES, ROOT
+from tests.support import LIBRARIES, ROOT, needs_profiler
 
 POOR = LIBRARIES / "testing" / "libnpu_poor.so"
 SCRIPT = """
@@ -12,7 +15,7 @@ import torch
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 4)).to("npu")
 for rows in (8, 8, 24):
-    model(torch.randn(rows, 16, device="npu")).softmax(-1).sum().backward()
+    model(torch.randn(rows, 16, device="npu")).softmax(-1).square().sum().backward()
 """
 
 
@@ -84,3 +87,28 @@ def test_bad_calls_are_one_sentence(module, tmp_path):
     assert result.status == 1 and "got no such file" in result.err
     result = module("plan", "--device", "nowhere", str(ROOT / "examples" / "lenet_digits.py"))
     assert result.status == 2 and "nowhere" in result.err
+
+
+def test_the_examples_are_tests_of_a_driver(module, script, tmp_path):
+    facts, file = facts_of(module, script, "cmodel")
+    examples = sum(len(form["examples"]) for form in facts["forms"])
+    result = module("driver-test", f"{POOR}:commands=COPY+MAP", "--legalised", "--from", str(file))
+    assert result.status == 0 and f"{examples} passed, 0 failed, 0 unsupported" in result.out, result.out[-2000:]
+
+
+@needs_profiler
+def test_report_and_explain_say_what_is_made_of_others(module, script, tmp_path):
+    device = f"{POOR}:epilogue=0"
+    result = module("report", str(script), "--json", TORCH_NPU_DRIVER=device)
+    facts = json.loads(result.out)
+    assert any("commands that the driver refuses (MATMUL) were made from others" in note for note in facts["notes"])
+    assert facts["legalised"][0]["words"] == "expected what this chip has, got an epilogue"
+    code = tmp_path / "explain.py"
+    code.write_text(
+        "import torch, torch_npu\n"
+        "model = torch.nn.Linear(8, 4).to('npu')\n"
+        "print(torch_npu.compile.explain(model, torch.ones(2, 8, device='npu')))\n"
+    )
+    environment = os.environ | {"TORCH_NPU_DRIVER": device}
+    out = subprocess.run([sys.executable, code], env=environment, capture_output=True, text=True, timeout=300).stdout
+    assert "made: 2 each  MATMUL aten::addmm" in out, out

@@ -6,7 +6,7 @@ import torch
 import torch._dynamo
 
 import torch_npu
-from torch_npu import _C, fallback, native
+from torch_npu import _C, fallback, legalisation, native
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,6 +16,7 @@ class Commands:
     counts: dict[str, int]
     bytes: dict[str, int]
     fallbacks: dict[str, int]
+    made: list[legalisation.Decision]  # commands that the driver refused, and that others were made of
 
     @property
     def total(self) -> int:
@@ -28,6 +29,7 @@ class Commands:
     def lines(self) -> list[str]:
         rows = [f"{self.counts[n]:7} {self.bytes[n] / 1e3:13,.1f}  {n}" for n in sorted(self.counts, key=self._order)]
         rows += [f"{count:7} {'on the CPU':>13}  {name}" for name, count in self.fallbacks.items()]
+        rows += [f"{d.runs:7} {f'made: {len(d.steps)} each':>13}  {d.command}" for d in self.made]
         return ["  count            kB  command", *rows]
 
     def _order(self, name: str) -> tuple:
@@ -52,11 +54,11 @@ class Explanation:
 
 def _count(run) -> Commands:
     before = fallback.report()
-    with native.counting():
+    with legalisation.inside() as made, native.counting():
         run()
         torch_npu.npu.synchronize()
     fallbacks = {n: c - before.get(n, 0) for n, c in fallback.report().items() if c > before.get(n, 0)}
-    return Commands(native.report(), _C.native_bytes(), fallbacks)
+    return Commands(native.report(), _C.native_bytes(), fallbacks, made)
 
 
 def _where(reason) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import linecache
 import statistics
 import time
@@ -11,6 +12,8 @@ from pathlib import Path
 import torch
 
 import torch_npu
+from torch_npu import legalisation
+from torch_npu.console.table import some
 from torch_npu.report import advice, memory, peaks, shares, timeline
 from torch_npu.report.profile import RANGE, Command, Profile, line_of
 
@@ -39,7 +42,8 @@ def gather(profile: Profile, title: str, steps: int = 1) -> dict:
         "wall_us": round(profile.wall, 1),
         "total_us": round(total, 1),
         "peak": peak,
-        "notes": profile.notes,
+        "notes": profile.notes + _made_of_others(),
+        "legalised": [dataclasses.asdict(decision) for decision in legalisation.report() if decision.runs],
         "shares": _shares(profile, spent),
         "fallbacks": _fallbacks(profile, saved, total, peak),
         "transfers": _transfers(profile),
@@ -57,6 +61,18 @@ def gather(profile: Profile, title: str, steps: int = 1) -> dict:
     facts["advice"] = advice.rank(facts)
     facts["headline"] = advice.headline(facts)
     return facts
+
+
+def _made_of_others() -> list[str]:
+    """One sentence for those who build the chip, if its driver refuses something."""
+    made = [decision for decision in legalisation.report() if decision.runs and decision.rules]
+    if not made:
+        return []
+    kinds = some(sorted({decision.command.split(" ", 1)[0] for decision in made}))
+    return [
+        f"{sum(decision.runs for decision in made)} commands that the driver refuses ({kinds}) were made from others "
+        "since the start; python -m torch_npu plan says what native support would gain"
+    ]
 
 
 def _shares(profile: Profile, spent: dict[str, float]) -> dict:

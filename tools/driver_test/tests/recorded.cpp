@@ -33,7 +33,8 @@ class Memory {
   std::map<npu_addr, Bytes> blocks_;
 };
 
-// Operands that share bytes share a buffer.
+// Operands that share bytes share a buffer. Those of two types do so only where it is not known how far one reaches: the
+// elements of a table without a limit may be anywhere in its allocation. Each has a copy then.
 struct Piece {
   npu_addr addr;
   uint64_t size;
@@ -46,12 +47,11 @@ std::vector<Piece> pieces_of(const std::vector<npu::Region>& regions) {
     Piece piece{r.addr, r.size, r.dtype};
     for (size_t i = 0; i < out.size();) {
       const Piece& other = out[i];
-      if (other.addr >= piece.addr + piece.size || piece.addr >= other.addr + other.size) {
+      const bool apart = other.addr >= piece.addr + piece.size || piece.addr >= other.addr + other.size;
+      if (apart || other.dtype != piece.dtype) {
         i++;
         continue;
       }
-      if (other.dtype != piece.dtype)
-        throw std::runtime_error("operands of two types share memory, which --from does not run");
       const npu_addr end = std::max(piece.addr + piece.size, other.addr + other.size);
       piece.addr = std::min(piece.addr, other.addr);
       piece.size = end - piece.addr;
@@ -84,7 +84,7 @@ Case case_of(const npu_command& command, const npu::Program* program, Memory& me
   c.places.resize(c.operands.size());
   for (const npu::Region& r : regions)
     for (size_t n = 0; n < pieces.size(); n++)
-      if (r.addr >= pieces[n].addr && r.addr < pieces[n].addr + pieces[n].size) {
+      if (r.dtype == pieces[n].dtype && r.addr >= pieces[n].addr && r.addr < pieces[n].addr + pieces[n].size) {
         const auto offset = static_cast<int64_t>(c.operands[r.operand].addr - pieces[n].addr);
         c.places[r.operand] = {static_cast<int>(n), offset / npu::dtype_size(r.dtype)};
       }
