@@ -33,8 +33,8 @@ class Memory {
   std::map<npu_addr, Bytes> blocks_;
 };
 
-// Operands that share bytes share a buffer. Those of two types do so only where it is not known how far one reaches: the
-// elements of a table without a limit may be anywhere in its allocation. Each has a copy then.
+// Operands that share bytes share a buffer. Those of two types do so only where it is not known how far one reaches:
+// the elements of a table without a limit may be anywhere in its allocation. Each has a copy then.
 struct Piece {
   npu_addr addr;
   uint64_t size;
